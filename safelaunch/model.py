@@ -233,6 +233,7 @@ class Host:
     user: str | None = None
     port: int | None = None
     identity: str | None = None  # key file on this machine; `~/` is the home folder
+    transport: str | None = None  # paramiko or ssh; None: ssh where its configuration needs it
     hub: str | None = None  # online, offline or the address of a mirror
 
 

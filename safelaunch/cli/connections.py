@@ -28,10 +28,11 @@ def catalog() -> RunCatalog:
 def resolver(hosts_path: str | None, *, may_prompt: bool) -> HostResolver:
     """Return what connects to hosts, with questions at the terminal and messages on stderr."""
     from safelaunch.remote.session import HostResolver
-    from safelaunch.ssh.prompt import terminal_prompter
+    from safelaunch.ssh.prompt import SharedAnswers, terminal_prompter
 
     home, ask = store.home(os.environ), terminal_prompter() if may_prompt else None
-    return HostResolver(home, os.environ, hosts_path=hosts_path, ask=ask, report=say)
+    answers = None if ask is None else SharedAnswers(ask)
+    return HostResolver(home, os.environ, hosts_path=hosts_path, answers=answers, report=say)
 
 
 def host_pool(hosts_path: str | None, *, may_prompt: bool = True) -> HostPool:

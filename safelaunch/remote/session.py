@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from safelaunch.remote.agent_client import Agent, PendingReply
     from safelaunch.ssh.connection import Channel, Connection
-    from safelaunch.ssh.login import Prompter
+    from safelaunch.ssh.prompt import SharedAnswers
 
 
 class HostSession:
@@ -50,14 +50,14 @@ class HostResolver:
         environ: Mapping[str, str],
         *,
         hosts_path: str | None = None,
-        ask: Prompter | None = None,
+        answers: SharedAnswers | None = None,
         report: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.hosts_path = hosts_path
         self.hosts = load_hosts(home, hosts_path)
         self.report = report
         self._environ = environ
-        self._ask = ask
+        self._answers = answers
 
     @cached_property
     def _digest(self) -> str:
@@ -83,7 +83,8 @@ class HostResolver:
             raise ConfigError(f"`{name}` is a group", hint=hint)
         target = resolve_target(name, machines.get(name), current_user(self._environ))
         try:
-            return connect(target, ask=self._ask, notify=self.report)
+            ask = None if self._answers is None else self._answers.prompter(name)
+            return connect(target, ask=ask, notify=self.report)
         except UnknownHostName as e:
             if name not in machines:
                 e.hint = did_you_mean(name, (*machines, *names)) or e.hint

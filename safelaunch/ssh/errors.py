@@ -14,6 +14,8 @@ from safelaunch.errors import HostError
 from safelaunch.runtime.plain_text import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from safelaunch.ssh.config.target import Target
 
 
@@ -29,12 +31,20 @@ class ClosedBeforeHandshake(Unreachable):
     """A server closed the connection before the SSH handshake; a retry may work."""
 
 
+class NoCommonAlgorithm(Unreachable):
+    """The server offers no cipher, key exchange or host key that the client has."""
+
+
 class UntrustedHostKey(HostError):
     """The host key is not the expected one, or was not accepted."""
 
 
 class LoginFailed(HostError):
     """The server accepted none of the credentials."""
+
+
+class IncompleteLogin(LoginFailed):
+    """The server accepted a key, and wants a password or a code besides."""
 
 
 class TooManyKeys(LoginFailed):
@@ -148,8 +158,56 @@ def handshake_failed(target: Target, text: str) -> HostError:
     return Unreachable(
         f"the SSH handshake with {target.address} port {target.port} failed: {printable(text)}",
         where=target.name,
-        hint="the server may offer only obsolete algorithms, or only chacha20-poly1305, which "
-        f"safelaunch does not support: compare with `ssh -v {target.name}`",
+        hint=f"compare with `ssh -v {target.name}`",
+    )
+
+
+def no_common_algorithm(target: Target, text: str) -> HostError:
+    """Return the error of a server and a client that have no algorithm in common."""
+    return NoCommonAlgorithm(
+        f"the SSH handshake with {target.address} port {target.port} failed: {printable(text)}",
+        where=target.name,
+        hint="the server may offer only obsolete algorithms, or only new ones; where `ssh "
+        f"{target.name}` works: `transport: ssh` in the hosts file",
+    )
+
+
+def session_refused(where: str, reason: str) -> HostError:
+    """Return the error of a server that opens no session for a command."""
+    return NoCommandSession(
+        f"the server refused to open a session: {reason}",
+        where=where,
+        hint="`MaxSessions` in its sshd_config limits the sessions per connection; 0 forbids them",
+    )
+
+
+SHARE_LOGIN = (
+    "to be asked once for many commands, set ControlMaster, ControlPath and ControlPersist for the "
+    "host in ~/.ssh/config"
+)
+
+
+def login_incomplete(
+    target: Target, accepted: Sequence[str], offers: Sequence[str], *, may_prompt: bool
+) -> HostError:
+    """Return the error of a server that wants more than the credentials it has accepted."""
+    advice = "" if may_prompt else "safelaunch asks for it only at a terminal: run this in one; "
+    return IncompleteLogin(
+        f"the server accepts {', '.join(accepted)} for {target.user}@{target.address}, and wants "
+        f"{', '.join(offers) or 'something'} besides",
+        where=target.name,
+        hint=advice + SHARE_LOGIN,
+    )
+
+
+def too_many_keys(target: Target, tried: Sequence[str]) -> HostError:
+    """Return the error of a server that closes the connection after some keys."""
+    return TooManyKeys(
+        f"the server closed the connection after {len(tried)} keys that it does not "
+        f"accept (its MaxAuthTries): {', '.join(tried)}",
+        where=target.name,
+        hint="the agent holds too many keys: name the right one with `identity` in the "
+        "hosts file, or with `IdentityFile` and `IdentitiesOnly yes` in ~/.ssh/config",
     )
 
 

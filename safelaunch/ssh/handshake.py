@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import random
 import time
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.runtime.plain_text import printable
 from safelaunch.ssh import errors, paramiko_patches, proxy
 from safelaunch.ssh.keys.verify_host_key import HostKeyVerifier
-from safelaunch.ssh.login import Login, Prompter
+from safelaunch.ssh.login import Login
+from safelaunch.ssh.retries import with_retries
 from safelaunch.ssh.streams import ProxyProcess, Stream
 
 if TYPE_CHECKING:
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from safelaunch.errors import HostError
     from safelaunch.ssh.config.target import Target
+    from safelaunch.ssh.prompt import Prompter
 
 GREETING_TIMEOUT = 30.0  # seconds until the server's greeting: it may look up our name first
 KEY_EXCHANGE_TIMEOUT = 30.0  # seconds
-RETRY_DELAYS = (1.0, 2.0, 4.0)  # seconds before each retry, plus or minus a random half
 # what OpenSSH sends instead of a greeting when it is at its limit of connections
 _OVERLOAD_MESSAGES = ("exceeded maxstartups", "not allowed at this time")
 # GCM needs no second pass for a MAC: the fastest on a processor with AES instructions
@@ -41,7 +41,11 @@ def login(
     Raises HostError.
     """
     verifier = HostKeyVerifier(target, routes)
-    transport = _connect_with_retries(target, verifier, via, notify)
+
+    def exchange(attempt: int) -> Any:
+        return _key_exchange(target, verifier, proxy.open_stream(target, via, notify), attempt)
+
+    transport = with_retries(target.name, notify, exchange)
     try:
         key = transport.host_key
         verifier.check(key.get_name(), key.asbytes(), ask, notify)
@@ -49,27 +53,6 @@ def login(
     except BaseException:
         paramiko_patches.close_transport(transport)
         raise
-
-
-def _connect_with_retries(
-    target: Target, verifier: HostKeyVerifier, via: Any, notify: Callable[[str], None]
-) -> Any:
-    """Return a transport after the key exchange; retry a server that closes at once."""
-    for attempt, delay in enumerate((*RETRY_DELAYS, None), 1):
-        try:
-            return _key_exchange(target, verifier, proxy.open_stream(target, via, notify), attempt)
-        except errors.ClosedBeforeHandshake:  # noqa: PERF203 - at most four attempts
-            if delay is None:
-                raise
-            # random, so that many rejected clients do not return at the same moment
-            seconds = delay * random.uniform(0.5, 1.5)  # noqa: S311 - no secret
-            notify(
-                f"{target.name}: closed before the SSH handshake (sshd restarting, MaxStartups or "
-                f"fail2ban?); retry in {seconds:.1f} s, attempt {attempt + 1} of "
-                f"{len(RETRY_DELAYS) + 1}"
-            )
-            time.sleep(seconds)
-    raise AssertionError  # the last attempt returns or raises
 
 
 def _key_exchange(target: Target, verifier: HostKeyVerifier, stream: Stream, attempts: int) -> Any:
@@ -119,7 +102,12 @@ def _explain_failure(
         return errors.closed_before_handshake(
             target, attempts, getattr(error, "strerror", None) or ""
         )
-    return errors.handshake_failed(target, disconnect_reason or str(error) or type(error).__name__)
+    text = disconnect_reason or str(error) or type(error).__name__
+    incompatible = paramiko_patches.paramiko().ssh_exception.IncompatiblePeer
+    explain = (
+        errors.no_common_algorithm if isinstance(error, incompatible) else errors.handshake_failed
+    )
+    return explain(target, text)
 
 
 def _explain_no_data(target: Target, stream: Stream, error: Exception, attempts: int) -> HostError:

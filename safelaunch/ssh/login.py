@@ -8,7 +8,7 @@ in auth_messages.py.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from safelaunch.runtime.plain_text import printable
 from safelaunch.ssh import errors, paramiko_patches
@@ -23,6 +23,7 @@ from safelaunch.ssh.auth_messages import (
     AuthExchange,
 )
 from safelaunch.ssh.keys import agent, identities
+from safelaunch.ssh.prompt import ANSWERS, PASSWORD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,17 +31,10 @@ if TYPE_CHECKING:
     from safelaunch.errors import HostError
     from safelaunch.ssh.config.target import Target
     from safelaunch.ssh.keys.identities import Identity
+    from safelaunch.ssh.prompt import Prompter
 
 MAX_ATTEMPTS = 3  # to type a password or a passphrase
 _RSA = ("rsa-sha2-512", "rsa-sha2-256")
-
-
-class Prompter(Protocol):
-    """Prompts the user at the terminal. Raises EOFError at the end of input."""
-
-    def __call__(self, prompt: str, *, secret: bool) -> str:
-        """Show the prompt and return the line; a secret is not echoed."""
-        ...
 
 
 @dataclass
@@ -51,11 +45,13 @@ class Login:
     transport: Any
     ask: Prompter | None
     tried: list[str] = field(default_factory=list)
+    accepted: list[str] = field(default_factory=list)  # where the server wants more besides
     advice: list[str] = field(default_factory=list)
     offers: tuple[str, ...] = ()
     _exchange: AuthExchange = field(init=False)
     _rejected_answers: int = 0
     _rejected_keys: int = 0
+    _is_partial: bool = False  # the last request was accepted, and is not enough
 
     def __post_init__(self) -> None:
         self._exchange = AuthExchange(self.transport)
@@ -94,7 +90,7 @@ class Login:
             if credential is None:
                 del methods[usable[0]]
             elif credential:
-                return credential
+                return " and ".join((*self.accepted, credential))
 
     # -- the methods: each step yields the credential if it was accepted, else ""
 
@@ -123,7 +119,10 @@ class Login:
             return
         self.tried.append(public.description)
         success = self._request(*fields, signature)
-        self._rejected_keys += not success
+        if self._is_partial:
+            self.accepted.append(public.description)
+        else:
+            self._rejected_keys += not success
         yield public.description if success else ""
 
     def _is_accepted(self, key: Identity, algorithm: str) -> bool:
@@ -176,9 +175,12 @@ class Login:
                 prompted = prompted or bool(answers)
                 kind, message = self._exchange.send(INFO_RESPONSE, len(answers), *answers)
             success = self._read(kind, message)
-            self._rejected_answers += prompted and not success
+            if self._is_partial:
+                self.accepted.append(ANSWERS)
+            else:
+                self._rejected_answers += prompted and not success
             self._note("keyboard-interactive")
-            yield "answers at the prompt" if success else ""
+            yield ANSWERS if success else ""
             if not prompted:
                 return
 
@@ -205,9 +207,12 @@ class Login:
                     hint=f"log in once with `ssh {self.target.name}` to set a new one",
                 )
             success = self._read(kind, message)
-            self._rejected_answers += not success
+            if self._is_partial:
+                self.accepted.append(PASSWORD)
+            else:
+                self._rejected_answers += not success
             self._note("password")
-            yield "a password" if success else ""
+            yield PASSWORD if success else ""
 
     # -- messages
 
@@ -219,12 +224,13 @@ class Login:
 
     def _read(self, kind: int, message: Any) -> bool:
         """Return whether the reply is a success; after a failure, store the methods now offered."""
+        self._is_partial = False
         if kind == SUCCESS:
             return True
         if kind != FAILURE:
             raise AuthAborted(f"the server sent message {kind} out of turn")
         self.offers = tuple(message.get_list())
-        message.get_boolean()  # partial success: the other methods are in the list
+        self._is_partial = bool(message.get_boolean())  # other methods are wanted besides
         return False
 
     # -- errors
@@ -237,13 +243,7 @@ class Login:
     def _interrupted(self, reason: str) -> HostError:
         target, message = self.target, self.transport.disconnect_reason
         if "too many authentication failures" in message.lower() and self._rejected_keys > 1:
-            return errors.TooManyKeys(
-                f"the server closed the connection after {len(self.tried)} keys that it does not "
-                f"accept (its MaxAuthTries): {', '.join(self.tried)}",
-                where=target.name,
-                hint="the agent holds too many keys: name the right one with `identity` in the "
-                "hosts file, or with `IdentityFile` and `IdentitiesOnly yes` in ~/.ssh/config",
-            )
+            return errors.too_many_keys(target, self.tried)
         banner = printable(" ".join(self._exchange.banner.split()))
         if message or banner:
             return errors.LoginFailed(
@@ -262,6 +262,11 @@ class Login:
         )
 
     def _auth_failed(self) -> HostError:
+        if self.accepted and not self._rejected_answers:
+            may_prompt = self.ask is not None
+            return errors.login_incomplete(
+                self.target, self.accepted, self.offers, may_prompt=may_prompt
+            )
         advice = list(self.advice)
         typed = {"password", "keyboard-interactive"} & {*self.offers}
         if typed and self.ask is None:
@@ -282,9 +287,10 @@ class Login:
                 "sshd may let no root in (PermitRootLogin), or root by a key only: log in as "
                 "another user, with `user` in the hosts file or `User` in ~/.ssh/config"
             )
-        unsupported = [m for m in self.offers if m.startswith(("gssapi", "hostbased"))]
-        if unsupported:
-            advice.append(f"safelaunch does not support {', '.join(unsupported)}")
+        others = [m for m in self.offers if m.startswith(("gssapi", "hostbased"))]
+        if others:
+            advice.append(f"for {', '.join(others)}: `transport: ssh` in the hosts file")
+        unfollowed = [f"{setting} is for `transport: ssh`" for setting in self.target.unsupported]
         banner = printable(" ".join(self._exchange.banner.split()))
         return errors.LoginFailed(
             f"login failed for {self.target.user}@{self.target.address}: tried "
@@ -292,7 +298,7 @@ class Login:
             f"offers {', '.join(self.offers) or 'nothing'}"
             + (f"; its message: {banner}" if banner else ""),
             where=self.target.name,
-            hint="; ".join((*advice, *self.target.notes)) or None,
+            hint="; ".join((*advice, *self.target.notes, *unfollowed)) or None,
         )
 
 

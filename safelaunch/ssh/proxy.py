@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from safelaunch.runtime.plain_text import printable
 from safelaunch.ssh import errors, paramiko_patches
+from safelaunch.ssh.config.target import CONNECT_TIMEOUT
 from safelaunch.ssh.streams import ProxyProcess, Stream
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from safelaunch.ssh.config.target import Target
 
-CONNECT_TIMEOUT = 15.0  # seconds for each address
 _FAMILIES = {"inet": socket.AF_INET, "inet6": socket.AF_INET6}
 
 

@@ -24,6 +24,28 @@ _STDERR_TAIL = 4096  # characters of a proxy command's stderr to keep
 _QUICK_ACK = getattr(socket, "TCP_QUICKACK", None)  # Linux only
 
 
+class Tail:
+    """Keeps the last bytes of a stream of text."""
+
+    SIZE = 1 << 16  # bytes
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+        self._is_cut = False
+
+    def add(self, data: bytes) -> None:
+        """Append data, and drop the oldest beyond SIZE."""
+        self._data += data
+        if len(self._data) > 2 * self.SIZE:
+            self._is_cut = True
+            del self._data[: -self.SIZE]
+
+    def text(self) -> str:
+        """Return the last lines."""
+        text = bytes(self._data).decode("utf-8", "replace")
+        return text.partition("\n")[2] if self._is_cut else text
+
+
 class Stream:
     """A duplex byte stream with a read buffer; fails after `silence_limit` seconds of silence."""
 

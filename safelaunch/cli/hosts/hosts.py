@@ -104,13 +104,14 @@ def test(names: tuple[str, ...], hosts_path: str | None, as_json: bool, timeout:
     Exit code 0: all can be used; 3: jobs cannot run on one of them yet; 4: one cannot be reached,
     or safelaunch cannot run there.
     """
-    from safelaunch.remote.hosts.host_test import HostTest, one_at_a_time, run_tests
+    from safelaunch.remote.hosts.host_test import HostTest, paused, run_tests
     from safelaunch.remote.session import HostResolver
-    from safelaunch.ssh.prompt import terminal_prompter
+    from safelaunch.ssh.prompt import SharedAnswers, terminal_prompter
 
     home, user = store.home(os.environ), current_user(os.environ)
-    ask = one_at_a_time(terminal_prompter())
-    resolver = HostResolver(home, os.environ, hosts_path=hosts_path, ask=ask, report=say)
+    ask = terminal_prompter()
+    answers = None if ask is None else SharedAnswers(ask, paused)
+    resolver = HostResolver(home, os.environ, hosts_path=hosts_path, answers=answers, report=say)
     file, hosts = hosts_file_path(home, hosts_path), _hosts_to_test(names, resolver.hosts)
     tests = [HostTest(resolver, name, file, user) for name in hosts]
     for host_test in run_tests(tests, timeout):
@@ -131,6 +132,11 @@ def test(names: tuple[str, ...], hosts_path: str | None, as_json: bool, timeout:
 @click.argument("address", required=False, metavar="[[USER@]ADDRESS]")
 @click.option("--port", type=click.IntRange(1, 65535), metavar="N", help="Port of the SSH server.")
 @click.option("--identity", metavar="FILE", help="Local key file; created if it does not exist.")
+@click.option(
+    "--transport",
+    type=click.Choice(("paramiko", "ssh")),
+    help="What connects: Paramiko, or the system's ssh; default: what ~/.ssh/config needs.",
+)
 @click.option("--profile", metavar="NAME", help="Hardware profile of the machine.")
 @click.option("--workdir", metavar="DIR", help="Working directory there; ~/ is the home there.")
 @click.option("--python", metavar="PATH", help="Python interpreter of the jobs there.")

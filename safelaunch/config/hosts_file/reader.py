@@ -27,7 +27,7 @@ LOCAL = "localhost"
 FILE = "hosts.yaml"  # in safelaunch's folder
 _SHARED = "shared"  # a `workdir` that all checkouts and runs use as it is: `shared`, `shared:PATH`
 
-_CONNECTION = ("ssh", "address", "user", "port", "identity")
+_CONNECTION = ("ssh", "address", "user", "port", "identity", "transport")
 _PASSWORDS = ("pass", "pw", "pwd", "sshpass", "password", "passphrase")
 _OTHER_NAMES = {
     "key": "identity", "keyfile": "identity", "privatekey": "identity", "sshkey": "identity",

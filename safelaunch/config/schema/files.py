@@ -156,6 +156,7 @@ HOST = Schema(
         Key("user", USER, "account on the machine"),
         Key("port", Port(), "port of its SSH server"),
         Key("identity", PathText(), "key file on this machine; ~/ is your home folder"),
+        Key("transport", Choice(("paramiko", "ssh")), "what connects; default: what is needed"),
         Key("profile", Text("a profile"), "hardware profile of this machine"),
         *_INTERPRETER,
         Key("workdir", PathText(), "project folder there, ~/...; or shared, shared:PATH"),

@@ -19,6 +19,7 @@ from safelaunch.ssh.config.address import STANDARD_PORT
 from safelaunch.ssh.config.target import format_route, resolve_target
 from safelaunch.ssh.keys import agent, identities
 from safelaunch.ssh.keys.known_hosts import describe_key, without_fingerprint
+from safelaunch.ssh.prompt import SharedAnswers, is_typed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from safelaunch.ssh.config.local_user import LocalUser
     from safelaunch.ssh.config.target import Target
     from safelaunch.ssh.connection import Connection
-    from safelaunch.ssh.login import Prompter
+    from safelaunch.ssh.prompt import Prompter
 
 
 def add_host(
@@ -78,7 +79,8 @@ class KeyInstaller:
         warn: Callable[[str], None],
     ) -> None:
         self.name = host.name
-        self.target = resolve_target(host.name, host, local)
+        # a login that `ssh` shares would not show whether a key logs in
+        self.target = _with_changes(resolve_target(host.name, host, local), shares_login=False)
         if "publickey" not in self.target.authentications:
             raise ConfigError(
                 f"~/.ssh/config disables keys for `{self.name}`: every login would ask for a "
@@ -89,7 +91,7 @@ class KeyInstaller:
         self.first = _with_usual_keys(self.target, host, local)
         self.local = local
         self.is_named = host.identity is not None
-        self.ask = None if ask is None else _AnswerCache(ask)
+        self.answers = None if ask is None else SharedAnswers(ask)
         self.say, self.warn = say, warn
 
     def ensure_login(self) -> None:
@@ -105,22 +107,25 @@ class KeyInstaller:
             if self._is_key_login(credential, key):
                 label = without_fingerprint(credential)
                 self.say(f"{self.name}: login with {label} works, nothing to install")
+                if is_typed(credential):
+                    self._say_asks_each_time()
                 return
             self.say(f"{self.name}: logged in with {credential}")
             warning = self._install(connection, key)
         self._verify(key, warning)
 
+    def _say_asks_each_time(self) -> None:
+        self.say(f"{self.name}: each login asks for more than the key; {errors.SHARE_LOGIN}")
+
     def _is_key_login(self, credential: str, key: _LoginKey) -> bool:
         """Whether a key logged in: the entry's own, if it names one."""
         if "SHA256:" not in credential or not self.is_named:
-            return "SHA256:" in credential
+            return "SHA256:" in credential or not is_typed(credential)
         public = identities.parse_public_key(key.public) if key.public else None
         return public is not None and describe_key(*public) in credential
 
     @contextlib.contextmanager
     def _connected(self, target: Target) -> Iterator[Connection]:
-        if self.ask is not None:
-            self.ask.start_connection()
         try:
             connection = self._connect(target)
         except HostError as e:
@@ -137,8 +142,9 @@ class KeyInstaller:
     def _connect(self, target: Target) -> Connection:
         from safelaunch.ssh.connection import connect
 
+        ask = None if self.answers is None else self.answers.prompter(self.name)
         try:
-            return connect(target, ask=self.ask, notify=self.say)
+            return connect(target, ask=ask, notify=self.say)
         except errors.TooManyKeys:
             if target is not self.first or target.identities_only:
                 raise
@@ -146,9 +152,8 @@ class KeyInstaller:
             self.say(
                 f"{self.name}: disconnected after too many keys of the agent; retrying without them"
             )
-            return connect(
-                _with_changes(target, identities_only=True), ask=self.ask, notify=self.say
-            )
+            fewer = _with_changes(target, identities_only=True)
+            return connect(fewer, ask=ask, notify=self.say)
 
     def _hint(self, error: HostError) -> str | None:
         """Return the hint of an error, or another one if it names `hosts add` itself."""
@@ -156,7 +161,7 @@ class KeyInstaller:
             return f"name its address: safelaunch hosts add {self.name} USER@ADDRESS"
         if "safelaunch hosts " not in (error.hint or ""):
             return error.hint
-        if self.ask is None and isinstance(error, errors.UntrustedHostKey):
+        if self.answers is None and isinstance(error, errors.UntrustedHostKey):
             return "run this in a terminal, compare the fingerprint with the machine's, answer yes"
         if "only at a terminal" in (error.hint or ""):
             port = f"-p {self.target.port} " if self.target.port != STANDARD_PORT else ""
@@ -253,10 +258,13 @@ class KeyInstaller:
             with self._connected(target) as connection:
                 label = without_fingerprint(connection.credential)
                 self.say(f"{self.name}: login with {label} alone works")
+        except errors.IncompleteLogin as e:
+            self.say(f"{self.name}: {without_fingerprint(e.message)}")
+            self._say_asks_each_time()
         except errors.LoginFailed as e:
             hint: str | None = warning or (
                 "sshd's log on the host has the reason. Often other users may write to ~ or "
-                "~/.ssh there, or the server requires more than a key: then write the entry by hand"
+                "~/.ssh there"
             )
             if isinstance(e, errors.TooManyKeys):
                 named = f"the agent's keys are tried first: add --identity {key.label}"
@@ -287,27 +295,3 @@ def _with_changes(target: Target, **changes: Any) -> Target:
     """Return a target with changes at each of its addresses."""
     others = tuple(replace(other, **changes) for other in target.others)
     return replace(target, **changes, others=others)
-
-
-class _AnswerCache:
-    """Prompts the user, and gives a jump host's password again at the second connection."""
-
-    def __init__(self, ask: Prompter) -> None:
-        self._ask = ask
-        self._answers: dict[str, str] = {}
-        self._prompts: set[str] = set()  # of this connection
-
-    def start_connection(self) -> None:
-        """Expect the prompts of another connection."""
-        self._prompts.clear()
-
-    def __call__(self, prompt: str, *, secret: bool) -> str:
-        """Return the answer; a prompt that comes twice at one connection is shown again."""
-        if prompt in self._answers and prompt not in self._prompts:
-            self._prompts.add(prompt)
-            return self._answers[prompt]
-        answer = self._ask(prompt, secret=secret)
-        self._prompts.add(prompt)
-        if secret and prompt.endswith("'s password: "):  # not a one-time code
-            self._answers[prompt] = answer
-        return answer

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from safelaunch.remote import agent_bootstrap
 from safelaunch.runtime import backends, units
 from safelaunch.runtime.packages import TRAINING
-from safelaunch.ssh.keys import known_hosts
-from safelaunch.ssh.keys.known_hosts import describe_key, without_fingerprint
+from safelaunch.ssh.errors import SHARE_LOGIN
+from safelaunch.ssh.keys.known_hosts import without_fingerprint
+from safelaunch.ssh.prompt import is_typed
 from safelaunch.start.preflight import OLDEST_PYTHON
 
 if TYPE_CHECKING:
@@ -83,25 +84,26 @@ class FolderAnswer(NamedTuple):
 
 def host_key(connection: Connection, user: LocalUser) -> HostProbe:
     """Return the host's key, and the known_hosts file that has it."""
-    kind, blob = connection.host_key
-    target = connection.target
-    lines = known_hosts.read_entries((*target.known_hosts, *target.system_known_hosts))
-    place = next((user.shown(line.where) for line in lines if line.blob == blob), None)
-    if place is not None:
-        return HostProbe("host key", OK, f"{describe_key(kind, blob)}, in {place}")
+    key, target = connection.host_key, connection.target
+    if key is None:
+        return HostProbe("host key", OK, "checked by the login that ssh shares")
+    if key.where is not None:
+        return HostProbe("host key", OK, f"{key.description}, in {user.shown(key.where)}")
     hint = f"it could not be added to {target.known_hosts[0]}" if target.known_hosts else None
-    return HostProbe("host key", WARN, f"{describe_key(kind, blob)}, in no known_hosts file", hint)
+    return HostProbe("host key", WARN, f"{key.description}, in no known_hosts file", hint)
 
 
 def login(connection: Connection) -> HostProbe:
     """Return what the login used; a password would be asked for each time."""
     used = connection.credential
-    if "SHA256:" in used:
-        return HostProbe("login", OK, f"with {without_fingerprint(used)}")
     if used.startswith("no proof"):
         return HostProbe("login", WARN, used)
+    shown = f"with {without_fingerprint(used)}"
+    if not is_typed(used):
+        return HostProbe("login", OK, shown)
     hint = f"safelaunch hosts add {connection.name} installs a key: it is the last time you type it"
-    return HostProbe("login", WARN, f"with {used}, asked each time", hint)
+    hint = SHARE_LOGIN if "SHA256:" in used else hint
+    return HostProbe("login", WARN, f"{shown}, asked each time", hint)
 
 
 def shell(connection: Connection) -> HostProbe:

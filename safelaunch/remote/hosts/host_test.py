@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from safelaunch.remote.session import HostResolver
     from safelaunch.ssh.config.local_user import LocalUser
     from safelaunch.ssh.connection import Connection
-    from safelaunch.ssh.login import Prompter
 
 _ROUND_TRIPS = 3
 _POLL = 0.1  # seconds
@@ -35,18 +34,10 @@ _PROBES = {errors.UntrustedHostKey: "host key", errors.LoginFailed: "login"}
 _WSL = "/usr/lib/wsl/lib/nvidia-smi"  # not on the PATH of a login without a terminal
 
 
-def one_at_a_time(ask: Prompter | None) -> Prompter | None:
-    """Return a prompter that asks for one host after the other, while the host's time stands."""
-    if ask is None:
-        return None
-    lock = threading.Lock()
-
-    def prompt_alone(prompt: str, *, secret: bool) -> str:
-        test = threading.current_thread()
-        with test.paused() if isinstance(test, HostTest) else contextlib.nullcontext(), lock:
-            return ask(prompt, secret=secret)
-
-    return prompt_alone
+def paused() -> contextlib.AbstractContextManager[object]:
+    """Return a context in which the time of this thread's test stands: its user is asked."""
+    test = threading.current_thread()
+    return test.paused() if isinstance(test, HostTest) else contextlib.nullcontext()
 
 
 def run_tests(tests: Sequence[HostTest], patience: float) -> Iterator[HostTest]:

@@ -42,6 +42,7 @@ class HostRequest:
     profile: str | None = None
     workdir: str | None = None
     python: str | None = None
+    transport: str | None = None
     force: bool = False
 
 
@@ -123,7 +124,11 @@ def _fields(request: HostRequest, local: LocalUser) -> dict[str, str | None]:
     if request.identity is not None:
         path = os.path.abspath(os.path.expanduser(request.identity))
         fields["identity"] = local.shown(path)
-    own = {"profile": request.profile, "python": request.python}
+    own = {
+        "transport": request.transport,
+        "profile": request.profile,
+        "python": request.python,
+    }
     fields |= {key: value for key, value in own.items() if value is not None}
     if request.workdir is not None:
         home, path = local.home.rstrip("/\\"), request.workdir
@@ -157,6 +162,7 @@ def _differences(host: Host, fields: Mapping[str, str | None]) -> list[_Differen
         "port": None if host.port is None else str(host.port),
         "user": host.user,
         "identity": host.identity,
+        "transport": host.transport,
         "profile": host.profile,
         "python": python,
         "workdir": host.workdir,

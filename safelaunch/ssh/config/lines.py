@@ -32,6 +32,7 @@ class ConfigLine(NamedTuple):
     keyword: str
     text: str
     where: str
+    is_user_file: bool = True  # else of the system's file
 
     def words(self) -> tuple[str, ...]:
         """Return the arguments, split as OpenSSH does: quotes, backslashes, a final comment.

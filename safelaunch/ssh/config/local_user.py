@@ -23,6 +23,7 @@ class LocalUser(NamedTuple):
     uid: str = ""
     hostname: str = ""
     windows: bool = False
+    account_home: str = ""  # of the system's list of users; "": the same
 
     @property
     def label(self) -> str:
@@ -43,6 +44,13 @@ class LocalUser(NamedTuple):
     def config(self) -> str:
         """The user's ssh_config."""
         return str(self.path.join(self.ssh_folder, "config"))
+
+    @property
+    def own_config(self) -> str | None:
+        """The file for `ssh -F` where `ssh`, which goes by the account, would read another."""
+        if self.account_home in ("", self.home):
+            return None
+        return self.config if os.path.exists(self.config) else "none"
 
     @property
     def system_folder(self) -> str:
@@ -81,4 +89,5 @@ def current_user(environ: Mapping[str, str]) -> LocalUser:
     if not os.path.isabs(home):
         home = account.pw_dir if account else "/"
     user = account.pw_name if account else environ.get("USER") or environ.get("LOGNAME", "")
-    return LocalUser(home, user, environ, str(os.getuid()), hostname)
+    account_home = account.pw_dir if account else ""
+    return LocalUser(home, user, environ, str(os.getuid()), hostname, account_home=account_home)

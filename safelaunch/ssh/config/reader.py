@@ -45,6 +45,7 @@ class Options:
         self.name = name
         self.explicit_user = user
         self.notes: dict[str, None] = {}  # in order, each once
+        self.unsupported: dict[str, None] = {}  # settings that only OpenSSH follows
         self._lines: dict[str, list[ConfigLine]] = {}
 
     def line(self, keyword: str) -> ConfigLine | None:
@@ -134,7 +135,7 @@ class _ConfigReader:
                 for included in self._included(line, file):
                     self.read(included, active=active)
             elif active:
-                self.options.add_line(line)
+                self.options.add_line(line._replace(is_user_file=file.is_user_file))
 
     def _lines(self, file: _ConfigFile) -> Iterator[ConfigLine]:
         try:
@@ -165,8 +166,7 @@ class _ConfigReader:
             elif self._criterion_matches(name, argument) is word.startswith("!"):
                 result = False
         if result and unanswered:
-            note = f"{line.where}: `Match {unanswered[0]}` is not evaluated, its lines are ignored"
-            self.options.notes[note] = None
+            self.options.unsupported[f"{line.where}: `Match {unanswered[0]}`"] = None
         return result and not unanswered
 
     def _criterion_matches(self, criterion: str, patterns: str) -> bool:

@@ -31,8 +31,23 @@ if TYPE_CHECKING:
 
 # IdentityAgent's keyword for the socket in SSH_AUTH_SOCK; on Windows the agent's standard pipe
 DEFAULT_AGENT = "SSH_AUTH_SOCK"
+ALIVE_INTERVAL = 15.0  # seconds of silence before a keepalive request
+ALIVE_COUNT = 3  # unanswered keepalive requests after which a connection counts as lost
+CONNECT_TIMEOUT = 15.0  # seconds for each address
+PARAMIKO, OPENSSH = "paramiko", "ssh"  # values of `transport` in the hosts file
 _MAX_HOPS = 16
-_DEFAULT_IDENTITIES = ("id_ed25519", "id_ecdsa", "id_rsa")  # OpenSSH tries these and others
+# OpenSSH tries these and others; those of FIDO keys are for it alone
+_DEFAULT_IDENTITIES = ("id_ed25519", "id_ecdsa", "id_rsa", "id_ed25519_sk", "id_ecdsa_sk")
+
+
+class Destination(NamedTuple):
+    """What the system's `ssh` gets as arguments; the rest it reads in its own files."""
+
+    host: str
+    user: str | None = None
+    port: int | None = None
+    identity: str | None = None
+    config: str | None = None  # replaces its files, as `ssh -F`
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +79,11 @@ class Target:
     alive_interval: float | None = None  # seconds, 0: off; None: not configured
     alive_count: int | None = None
     authentications: tuple[str, ...] = values.METHODS
-    notes: tuple[str, ...] = ()  # unsupported settings of the files, shown if the login fails
+    notes: tuple[str, ...] = ()  # problems of the files, shown if the login fails
+    unsupported: tuple[str, ...] = ()  # settings of the files that only OpenSSH follows
+    transport: str | None = None  # PARAMIKO or OPENSSH; None: OPENSSH where it is needed
+    shares_login: bool = True  # a login that `ssh` shares may be used
+    destination: Destination | None = None
     others: tuple[Target, ...] = ()
 
 
@@ -102,7 +121,8 @@ def resolve_target(
     for text in host.addresses or (host.ssh or name,):
         parsed = parse_address(text, name)
         parsed = parsed._replace(user=parsed.user or host.user, port=parsed.port or host.port)
-        routes.append(_resolve(_Query(name, parsed, host.identity), local, config))
+        route = _resolve(_Query(name, parsed, host.identity), local, config)
+        routes.append(replace(route, transport=host.transport))
     return replace(routes[0], others=tuple(routes[1:]))
 
 
@@ -150,6 +170,14 @@ def _resolve(query: _Query, local: LocalUser, config: str | None) -> Target:
         alive_count=values.count(options, "serveralivecountmax"),
         authentications=values.auth_methods(options),
         notes=tuple(options.notes),
+        unsupported=tuple(options.unsupported),
+        destination=Destination(
+            parsed.host,
+            parsed.user,
+            parsed.port,
+            explicit[0] if explicit else None,
+            config or local.own_config,
+        ),
     )
 
 

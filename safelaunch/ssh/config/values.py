@@ -19,15 +19,29 @@ _SWITCHES = {
     "challengeresponseauthentication": "keyboard-interactive",  # its name until OpenSSH 8.7
     "passwordauthentication": "password",
 }
-# Unsupported options that would change the connection, with the values that have no effect. GSSAPI
-# and host-based login are not among them: Debian enables them by default, and they only matter
-# where a server offers them.
+# Options that change a connection and that only OpenSSH follows, with the values without effect.
 _UNSUPPORTED = {
+    "controlpath": ("none",),
     "pkcs11provider": ("none",),
     "knownhostscommand": ("none",),
-    "canonicalizehostname": ("no",),
+    "revokedhostkeys": ("none",),
+    "verifyhostkeydns": ("no", "false"),
+    "canonicalizehostname": ("no", "false"),
+    "proxyusefdpass": ("no", "false"),
     "bindaddress": (),
     "bindinterface": (),
+}
+# The same, in the user's own file alone: distributions set these for every host.
+_UNSUPPORTED_OF_USER = {
+    "gssapiauthentication": ("no", "false"),
+    "hostbasedauthentication": ("no", "false"),
+    "ciphers": (),
+    "macs": (),
+    "kexalgorithms": (),
+    "hostkeyalgorithms": (),
+    "casignaturealgorithms": (),
+    "pubkeyacceptedalgorithms": (),
+    "pubkeyacceptedkeytypes": (),  # its name until OpenSSH 8.5
 }
 _STRICT = {
     "yes": "yes", "true": "yes", "no": "no", "false": "no", "off": "no", "ask": "ask",
@@ -101,14 +115,13 @@ def auth_methods(options: Options) -> tuple[str, ...]:
 
 
 def note_unsupported_options(options: Options) -> None:
-    """Add a note for each option in use that this client does not support."""
-    for keyword, inactive in _UNSUPPORTED.items():
+    """Add each option in use that only OpenSSH supports to `unsupported`."""
+    for keyword, inactive in {**_UNSUPPORTED, **_UNSUPPORTED_OF_USER}.items():
         line = options.line(keyword)
-        if line is not None and line.text.lower() not in inactive:
-            options.notes[f"{line.where}: safelaunch does not support `{keyword}`"] = None
+        if line is None or (keyword in _UNSUPPORTED_OF_USER and not line.is_user_file):
+            continue
+        if line.text.lower().strip('"') not in inactive:
+            options.unsupported[f"{line.where}: `{keyword}`"] = None
     line = options.line("preferredauthentications")
     if line is not None and not set(line.word().lower().split(",")) & set(METHODS):
-        note = (
-            f"{line.where}: safelaunch supports none of `{line.word()}`, only {', '.join(METHODS)}"
-        )
-        options.notes[note] = None
+        options.unsupported[f"{line.where}: `preferredauthentications {line.word()}`"] = None

@@ -109,6 +109,15 @@ def read_public_key(path: str) -> tuple[str, bytes] | None:
         return None
 
 
+def key_type(path: str) -> str | None:
+    """Return the type of a key file, also of one whose private half is elsewhere."""
+    public = None
+    with contextlib.suppress(UnusableKey, FileNotFoundError):
+        public = _public_half(path)
+    public = public or read_public_key(path) or read_public_key(f"{path}.pub")
+    return None if public is None else public[0]
+
+
 def read_identities(path: str, label: str) -> list[Identity]:
     """Return the identities of a key file: its certificate, if there is one, and the key.
 

@@ -13,7 +13,7 @@ import hmac
 import os
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.ssh.config.address import STANDARD_PORT, matches_patterns
 
@@ -52,6 +52,13 @@ class KnownHost:
         return scheme == "1" and hmac.compare_digest(actual, expected)
 
 
+class HostKey(NamedTuple):
+    """A server's host key that was verified."""
+
+    description: str  # as of `describe_key`
+    where: str | None  # file and line of known_hosts; None: in no file
+
+
 def known_hosts_name(address: str, port: int) -> str:
     """Return the name of an address in known_hosts."""
     address = address.lower()
@@ -88,6 +95,13 @@ def read_entries(files: Iterable[str]) -> list[KnownHost]:
             lines = enumerate(text.splitlines(), 1)
             entries += [_parse(file, number, line) for number, line in lines]
     return [entry for entry in entries if entry is not None]
+
+
+def has_authorities(file: str) -> bool:
+    """Whether a file trusts a certificate authority, for whichever host."""
+    with contextlib.suppress(OSError), open(file, "rb") as opened:
+        return AUTHORITY.encode() in opened.read()
+    return False
 
 
 def entries_for(lines: Iterable[KnownHost], names: Iterable[str]) -> list[KnownHost]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from safelaunch.errors import HostError
     from safelaunch.ssh.config.target import Target
     from safelaunch.ssh.keys.known_hosts import KnownHost
-    from safelaunch.ssh.login import Prompter
+    from safelaunch.ssh.prompt import Prompter
 
 
 class HostKeyVerifier:
@@ -34,7 +34,7 @@ class HostKeyVerifier:
         lines = known_hosts.read_entries((*target.known_hosts, *target.system_known_hosts))
         entries = known_hosts.entries_for(lines, self.host_names)
         self.lines = [line for line in entries if line.marker is None]
-        self._authorities = [line for line in entries if line.marker == known_hosts.AUTHORITY]
+        self.authorities = [line for line in entries if line.marker == known_hosts.AUTHORITY]
         self._revoked = [line for line in entries if line.marker == known_hosts.REVOKED]
         # OpenSSH also accepts the key that is known for the same host at the standard port
         bare = (
@@ -89,6 +89,12 @@ class HostKeyVerifier:
                 "StrictHostKeyChecking forbids unknown keys: compare the fingerprint with the "
                 "machine's own and add the key to known_hosts",
             )
+        if self.authorities:  # `ssh` would check a certificate: a yes to the bare key proves less
+            raise self._error(
+                shown,
+                "only `ssh` can check the certificate of a host key: remove `transport: paramiko`, "
+                "or install OpenSSH's client",
+            )
         if ask is None:
             raise self._error(
                 shown,
@@ -104,9 +110,9 @@ class HostKeyVerifier:
         if other is not None:
             key = f"{known_hosts.key_type_name(other.kind)} key"
             notes.append(f"; {other.where} has its {key}, which the server does not offer")
-        if self._authorities:
-            line = self._authorities[0]
-            notes.append(f"; {line.where} has a certificate authority, which safelaunch ignores")
+        if self.authorities:
+            line = self.authorities[0]
+            notes.append(f"; {line.where} trusts a certificate authority for it")
         return notes
 
     def _confirmed(self, kind: str, blob: bytes, ask: Prompter, notes: Sequence[str]) -> bool:

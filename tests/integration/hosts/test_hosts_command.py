@@ -592,16 +592,19 @@ def test_the_key_of_an_entry_is_installed_with_another_key(desk: Desk, bare: Ssh
 
 
 @root_only
-def test_a_server_that_wants_more_than_a_key_is_not_added(desk: Desk) -> None:
+def test_a_server_that_wants_more_than_a_key_is_added_and_called_so(desk: Desk) -> None:
     with Sshd({**PASSWORD_LOGIN, "AuthenticationMethods": "publickey,password"}) as server:
         desk.knows(server)
-        done = desk.type(
-            "add", "box", f"root@127.0.0.1:{server.port}", answers=(("password: ", PASSWORD),)
-        )
-        assert done.code == 4
-        assert "is already installed for root" in done.screen
-        assert "is installed, but does not log in: login failed for root@127.0.0.1" in done.screen
+        words = ("add", "box", f"root@127.0.0.1:{server.port}", "--transport", "paramiko")
+        refused = desk.cli(*words, code=4).stderr
+        assert "and wants password besides" in refused
+        assert "accepts keys only" not in refused
         assert not desk.file.exists()
+        screen = " ".join(desk.type(*words, answers=(("password: ", PASSWORD),)).screen.split())
+        assert "~/.ssh/id_ed25519 (ED25519) and a password works, nothing to install" in screen
+        assert "each login asks for more than the key" in screen
+        assert "ControlPersist" in screen
+        assert "transport: paramiko" in desk.file.read_text()
 
 
 def test_a_server_that_accepts_other_keys_only_gets_another_hint_than_hosts_add(

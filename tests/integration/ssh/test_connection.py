@@ -29,12 +29,13 @@ from support.ssh.faulty_proxy import DOWN, UP, Faults
 from support.ssh.sshd import ROOT, Sshd
 from support.workspace import DEADLINE, wait_for
 
-from safelaunch.ssh import errors, handshake
+from safelaunch.ssh import errors, handshake, retries
 from safelaunch.ssh.connection import Connection, connect
 from safelaunch.ssh.errors import (
     ConnectionLost,
     LoginFailed,
     NoCommandSession,
+    NoCommonAlgorithm,
     Unreachable,
     UntrustedHostKey,
 )
@@ -377,8 +378,9 @@ def test_a_server_that_speaks_another_protocol_is_told(server: Sshd) -> None:
 
 def test_a_server_that_shares_no_method_is_told() -> None:
     with Sshd({"Ciphers": "chacha20-poly1305@openssh.com"}) as server:
-        error = fails(Unreachable, server.target())
+        error = fails(NoCommonAlgorithm, server.target())
     assert "the SSH handshake with 127.0.0.1 port" in error.message
+    assert "transport: ssh" in str(error.hint)
 
 
 def test_a_server_that_says_nothing_is_told(
@@ -404,7 +406,7 @@ def test_a_server_that_stops_in_the_handshake_is_told(
 def test_a_server_that_hangs_up_at_once_is_tried_again(
     server: Sshd, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handshake, "RETRY_DELAYS", (0.01, 0.02, 0.04))
+    monkeypatch.setattr(retries, "RETRY_DELAYS", (0.01, 0.02, 0.04))
     messages: list[str] = []
     faults.hang_up(3)
     connect(through(server, faults), notify=messages.append).close()
@@ -434,7 +436,7 @@ def test_a_server_with_too_many_logins_is_waited_for() -> None:
 
 
 def test_a_server_with_too_many_logins_for_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handshake, "RETRY_DELAYS", (0.01, 0.02, 0.04))
+    monkeypatch.setattr(retries, "RETRY_DELAYS", (0.01, 0.02, 0.04))
     with Sshd({"MaxStartups": "1:100:1"}) as server:
         with socket.create_connection((server.address, server.port)) as other:
             assert other.recv(100).startswith(b"SSH-")
@@ -473,7 +475,7 @@ def test_the_process_ends_soon_after_a_failed_handshake() -> None:
             timeout=DEADLINE,
             check=True,
         )
-    assert (result.stdout, result.stderr) == ("Unreachable\n", "")
+    assert (result.stdout, result.stderr) == ("NoCommonAlgorithm\n", "")
 
 
 # -- a connection that is lost
@@ -533,7 +535,7 @@ def test_a_quiet_connection_that_lives_is_kept(server: Sshd, faults: Faults) -> 
 def test_a_cut_anywhere_in_the_login_is_an_error_of_ours(
     server: Sshd, faults: Faults, count: int, direction: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handshake, "RETRY_DELAYS", (0.01,))
+    monkeypatch.setattr(retries, "RETRY_DELAYS", (0.01,))
     faults.cut_after(count, direction)
     before = ours()
     with (

@@ -21,7 +21,7 @@ from support.ssh.sshd import PASSWORD, ROOT, Sshd, agent, keygen
 from safelaunch.errors import ConfigError
 from safelaunch.ssh import install_key
 from safelaunch.ssh.connection import connect
-from safelaunch.ssh.errors import LoginFailed, NoCommandSession, UntrustedHostKey
+from safelaunch.ssh.errors import IncompleteLogin, LoginFailed, NoCommandSession, UntrustedHostKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -260,10 +260,13 @@ def test_questions_of_the_server_are_put_as_they_are() -> None:
 def test_a_key_and_a_password_where_both_are_demanded() -> None:
     with Sshd({**PASSWORDS, "AuthenticationMethods": "publickey,password"}) as server:
         person = Person(PASSWORD)
-        connect(server.target("alice"), ask=person).close()
+        with connect(server.target("alice"), ask=person) as connection:
+            assert connection.credential.endswith(") and a password")
         assert [prompt for prompt, _ in person.prompts] == ["alice@127.0.0.1's password: "]
-        error = fails(LoginFailed, server.target("alice"))
-        assert error.message.endswith("the server offers password")
+        error = fails(IncompleteLogin, server.target("alice"))
+        assert error.message.startswith(f"the server accepts {server.key} (ED25519 SHA256:")
+        assert error.message.endswith(" for alice@127.0.0.1, and wants password besides")
+        assert "only at a terminal" in str(error.hint)
 
 
 TERMINAL = """
@@ -434,8 +437,11 @@ def test_a_revoked_host_key_is_refused(server: Sshd, tmp_path: Path) -> None:
 def test_an_authority_is_no_host_key_and_is_named(server: Sshd, tmp_path: Path) -> None:
     known_hosts_file = tmp_path / "known"
     known_hosts_file.write_text(f"@cert-authority * {server.key.with_suffix('.pub').read_text()}")
-    messages = fails(UntrustedHostKey, server.target(known_hosts=(str(known_hosts_file),))).message
-    assert f"{known_hosts_file}:1 has a certificate authority, which safelaunch ignores" in messages
+    person = Person("yes")
+    error = fails(UntrustedHostKey, server.target(known_hosts=(str(known_hosts_file),)), ask=person)
+    assert f"{known_hosts_file}:1 trusts a certificate authority for it" in error.message
+    assert "only `ssh` can check" in str(error.hint)
+    assert person.prompts == []
 
 
 def test_a_key_known_for_the_usual_port_is_the_machine_s(server: Sshd, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.ssh import paramiko_patches
-from safelaunch.ssh.connection import Channel, Connection
+from safelaunch.ssh.paramiko_connection import ParamikoChannel, ParamikoConnection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -80,9 +80,9 @@ def counted() -> Iterator[Trips]:
 
         change(paramiko_patches, "open_channel", lambda opens: asks(waits(opens)))
         change(paramiko.Channel, "_wait_for_event", lambda answer: asks(waits(answer)))
-        change(Connection, "_request_exec", notes(trips.start_command))
-        change(Channel, "write", notes(trips.write))
-        change(Channel, "read", waits)
+        change(ParamikoConnection, "_request_exec", notes(trips.start_command))
+        change(ParamikoChannel, "write", notes(trips.write))
+        change(ParamikoChannel, "read", waits)
         yield trips
 
 

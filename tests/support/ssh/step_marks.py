@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from safelaunch.cli.main import main
 from safelaunch.remote import agent_bootstrap
 from safelaunch.remote.agent_client import Agent, PendingReply
-from safelaunch.ssh import connection, handshake
+from safelaunch.ssh import connection, handshake, retries
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +57,7 @@ class Marked(Agent):
 
 if __name__ == "__main__":
     NUMBER = int(sys.argv.pop(1))
-    handshake._connect_with_retries = marked("behind connect", handshake._connect_with_retries)
+    vars(handshake)["with_retries"] = marked("behind connect", retries.with_retries)
     connection.connect = marked("behind auth", connection.connect)
     vars(agent_bootstrap)["Agent"] = Marked
     main()

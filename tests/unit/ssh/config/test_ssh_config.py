@@ -361,7 +361,7 @@ def test_no_command_of_a_match_is_run(local: LocalUser, tmp_path: Path) -> None:
     mark = tmp_path / "ran"
     target = reach(local, f'Match host gpu1 exec "touch {mark}"\n  User x\nMatch all\n  Port 6\n')
     assert (target.user, target.port) == ("me", 6)
-    assert target.notes == ("~/config:1: `Match exec` is not evaluated, its lines are ignored",)
+    assert target.unsupported == ("~/config:1: `Match exec`",)
     assert not mark.exists()
 
 
@@ -505,7 +505,7 @@ def test_ways_to_log_in_keep_their_order_less_those_switched_off(local: LocalUse
 
 def test_what_is_not_supported_is_noted_with_its_line(local: LocalUser) -> None:
     target = reach(local, "KnownHostsCommand /bin/keys\nCanonicalizeHostname no\n")
-    assert target.notes == ("~/config:1: safelaunch does not support `knownhostscommand`",)
+    assert target.unsupported == ("~/config:1: `knownhostscommand`",)
 
 
 def test_what_debian_asks_for_everywhere_is_no_news_of_a_host(local: LocalUser) -> None:

@@ -1,0 +1,1 @@
+"""The system's `ssh` as a transport: its configuration, its authentication, its shared logins."""
