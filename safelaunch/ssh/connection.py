@@ -75,6 +75,7 @@ class Connection(Protocol):
     target: Target
     name: str
     credential: str
+    transport: str  # as in the hosts file
 
     @property
     def alive(self) -> bool:

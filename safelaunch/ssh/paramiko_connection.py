@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from safelaunch.errors import HostError
 from safelaunch.runtime.plain_text import printable
 from safelaunch.ssh import errors, handshake, paramiko_patches
-from safelaunch.ssh.config.target import ALIVE_COUNT, ALIVE_INTERVAL
+from safelaunch.ssh.config.target import ALIVE_COUNT, ALIVE_INTERVAL, PARAMIKO
 from safelaunch.ssh.errors import ConnectionLost
 from safelaunch.ssh.keys import known_hosts
 from safelaunch.ssh.keys.known_hosts import HostKey
@@ -67,6 +67,7 @@ class ParamikoConnection:
         self.target = target
         self.name = target.name
         self.credential = credential
+        self.transport = PARAMIKO
         self._transports = transports  # the jumps' transports, then the host's
         self._transport = transports[-1]
         self._closed = threading.Event()

@@ -18,7 +18,7 @@ from safelaunch.remote.hosts.host_probes import FAIL, OK, HostProbe
 from safelaunch.runtime import backends
 from safelaunch.runtime.commands import CommandResult
 from safelaunch.ssh import errors
-from safelaunch.ssh.config.target import format_route
+from safelaunch.ssh.config.target import OPENSSH, format_route
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -146,6 +146,7 @@ class HostTest(threading.Thread):
         self.address = format_route(connection.target)
         count = len(self.host.addresses)
         reached = self.address + (f" (one of its {count} addresses)" if count > 1 else "")
+        reached += " by the system's ssh" * (connection.transport == OPENSSH)
         checks.append(HostProbe("reached", OK, reached))
         checks += [host_probes.host_key(connection, self._user), host_probes.login(connection)]
         self._step = ("shell", "the login shell")

@@ -14,6 +14,7 @@ import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.ssh import errors
+from safelaunch.ssh.config.target import OPENSSH
 from safelaunch.ssh.openssh import askpass, client_log
 from safelaunch.ssh.openssh.channel import FAILED, OpenSSHChannel
 from safelaunch.ssh.openssh.client import PERSIST, open_client
@@ -119,6 +120,7 @@ class OpenSSHConnection:
         self.target = client.target
         self.name = client.target.name
         self.credential = client_log.credential(log)
+        self.transport = OPENSSH
         self.host_key: HostKey | None = client_log.host_key(log)
         self._client = client
         self._folder = folder
