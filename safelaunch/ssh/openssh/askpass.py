@@ -6,6 +6,7 @@ no terminal. Its helper program sends each prompt to a socket in a folder that o
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from safelaunch.ssh.prompt import Prompter
 
 _MAX_PROMPT = 1 << 16
+_ECHOED = re.compile(r"\(yes/no|fingerprint: $")  # questions whose answer is no secret
 _HELPER = """
 import json, os, socket, sys
 s = socket.socket(socket.AF_UNIX)
@@ -60,11 +62,13 @@ def run(
             words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr,
             start_new_session=True,
         )  # fmt: skip
+        atexit.register(process.kill)  # a thread that waits here ends with the program, unheard
         try:
             if listener is not None and ask is not None:
                 _serve(process, listener, ask, notify)
             return process.wait()
         finally:
+            atexit.unregister(process.kill)
             if process.poll() is None:
                 process.terminate()
                 process.wait()
@@ -129,7 +133,7 @@ def _answer(connection: socket.socket, ask: Prompter, notify: Callable[[str], No
     if is_confirmation:
         prompt = f"{prompt.rstrip()} (yes/no) "
     try:
-        answer = ask(_as_ours(prompt), secret="(yes/no" not in prompt)
+        answer = ask(_as_ours(prompt), secret=not _ECHOED.search(prompt))
     except EOFError:
         return b""
     if is_confirmation and answer.strip().lower() not in ("yes", "y"):

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from safelaunch.errors import ConfigError
 from safelaunch.runtime.plain_text import printable
-from safelaunch.ssh.config import values
 from safelaunch.ssh.config.address import STANDARD_PORT
 from safelaunch.ssh.config.target import (
     ALIVE_COUNT,
@@ -42,8 +41,23 @@ class Client:
 
     def argv(self, control_path: str, *words: str, command: str | None = None) -> list[str]:
         """Return an argv that shares the connection of a control path."""
-        rest = ["--", _destination(self.target).host, *([] if command is None else [command])]
-        return [*self.words, "-S", control_path.replace("%", "%%"), *words, *rest]
+        words = (*self.words, "-S", control_path.replace("%", "%%"), *words)
+        host = _destination(self.target).host
+        return (
+            [*words, "--", host]
+            if command is None
+            else [*words, *self._session, "--", host, command]
+        )
+
+    @property
+    def _session(self) -> list[str]:
+        """Options for a command; `ssh -N`, which runs none, refuses some of them."""
+        return [
+            word
+            for name, value in _FIXED_IF_SET.items()
+            if self.settings.get(name, value) != value
+            for word in ("-o", f"{name}={value}")
+        ]
 
     def control(self, control_path: str, request: str) -> bool:
         """Send a request to a shared connection: check or exit; False where there is none."""
@@ -133,9 +147,6 @@ def _with_settings(target: Target, settings: Mapping[str, str]) -> Target:
 def _options(target: Target, settings: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return what is set for each connection beside the user's own settings."""
     options = [*_FIXED.items()]
-    options += [
-        (name, value) for name, value in _FIXED_IF_SET.items() if settings.get(name, value) != value
-    ]
     # Debian's ssh has another default, 300, where it must not prompt
     if target.alive_interval is None and settings.get("serveraliveinterval") in ("0", "300"):
         options.append(("ServerAliveInterval", f"{ALIVE_INTERVAL:.0f}"))
@@ -144,6 +155,6 @@ def _options(target: Target, settings: Mapping[str, str]) -> list[tuple[str, str
     # a jump host may still ask its user for a password
     if settings.get("connecttimeout") == "none" and not (target.jumps or target.proxy_command):
         options.append(("ConnectTimeout", f"{CONNECT_TIMEOUT:.0f}"))
-    if target.authentications != values.METHODS:
-        options.append(("PreferredAuthentications", ",".join(target.authentications)))
+    if not target.shares_login and target.authentications == ("publickey",):
+        options.append(("PreferredAuthentications", "publickey"))  # to try whether a key logs in
     return options

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from safelaunch.ssh.openssh.client import Client
     from safelaunch.ssh.prompt import Prompter
 
-_LOGIN_LOG = "login"  # file name of the log of the shared login
+_LOGIN_LOG, _SOCKET = "login", "control"  # file names: log and socket of the shared login
 _MAX_SOCKET = 60  # characters of a folder for sockets: their paths are limited to about 100
 # a prompt would wait for nobody: without a terminal, and once the login is done
 _SILENT = ("env", "SSH_ASKPASS_REQUIRE=never")
@@ -57,11 +57,14 @@ def connect_openssh(
             # on some file systems there are no sockets: then the login is not shared
             if client.control(path, "check"):
                 return OpenSSHConnection(client, folder, path, log, is_private=False)
-        path = os.path.join(folder, "control")
+            notify(f"{target.name}: ssh cannot share a login at {path}, its ControlPath")
+        path = os.path.join(folder, _SOCKET)
         words = ["-f", "-N", "-o", "ControlMaster=yes", "-o", f"ControlPersist={PERSIST}"]
         log = login.run(path, words)
         return OpenSSHConnection(client, folder, path, log, is_private=True)
     except BaseException:
+        if os.path.exists(os.path.join(folder, _SOCKET)):
+            client.control(os.path.join(folder, _SOCKET), "exit")
         shutil.rmtree(folder, ignore_errors=True)
         raise
 

@@ -81,7 +81,8 @@ def test_commands_share_one_login_and_have_streams_and_exit_codes(
     server: Sshd, desk: Desk, transport: str
 ) -> None:
     before, data = logins(server), os.urandom(1 << 20)
-    with connect(desk.target(server, transport=transport)) as connection:
+    for_a_shell = ("RemoteCommand false", "RequestTTY force", "LogLevel QUIET")
+    with connect(desk.target(server, *for_a_shell, transport=transport)) as connection:
         assert str(server.key) in connection.credential
         assert connection.host_key is not None
         assert connection.host_key.where == f"{server.known_hosts}:1"
@@ -168,7 +169,7 @@ def test_a_connection_that_is_cut_is_lost_alike(server: Sshd, desk: Desk, transp
 def test_a_passphrase_is_asked_once_for_several_hosts(
     server: Sshd, desk: Desk, tmp_path: Path, transport: str
 ) -> None:
-    key = keygen(tmp_path / "key", passphrase=SESAME)
+    key = keygen(tmp_path / "key", "ed25519", "-a", "1", passphrase=SESAME)
     server.authorize(key.with_suffix(".pub").read_text())
     person = Person("wrong", SESAME)
     answers = SharedAnswers(person)

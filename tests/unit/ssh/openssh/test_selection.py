@@ -109,3 +109,13 @@ def test_what_ssh_gets_cannot_be_taken_for_an_option(tmp_path: Path) -> None:
     target = reach(tmp_path, "HostName 10.0.0.1\n", "ssh")
     argv = client.Client("ssh", target, {}, ("ssh",)).argv("/tmp/%C", "-T", command="true")
     assert argv == ["ssh", "-S", "/tmp/%%C", "-T", "--", "gpu1", "true"]
+
+
+def test_what_would_take_the_streams_of_a_command_is_overridden_where_it_is_set(
+    tmp_path: Path,
+) -> None:
+    settings = {"stdinnull": "yes", "sessiontype": "default", "forkafterauthentication": "yes"}
+    ssh = client.Client("ssh", reach(tmp_path, ""), settings, ("ssh",))
+    overridden = [word for word in ssh.argv("c", command="true") if "=" in word]
+    assert overridden == ["stdinnull=no", "forkafterauthentication=no"]
+    assert not [word for word in ssh.argv("c", "-N") if "=" in word]
