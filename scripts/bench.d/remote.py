@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 PAIRS = 11
 SECONDS = 0.4
 TRIPS = 3
+SHARED = 1.0
 DELAY = 0.1  # seconds each way
 _LONG_PAIRS = 7
 _LINE = b"first line"
@@ -47,6 +48,7 @@ def remote() -> Iterator[Row]:
         bench = _Bench(folder, {**env, "HOME": folder}, server, line)
         yield bench.later()
         yield bench.trips()
+        yield from bench.shared()
 
 
 class _Bench:
@@ -62,7 +64,9 @@ class _Bench:
         self._config = os.path.join(folder, ".ssh", "config")
         alias = f"HostKeyAlias [{server.address}]:{server.port}"
         far = server.ssh_config("box").replace(f"Port {server.port}", f"Port {line.port}")
-        self._write(self._config, f"{far}  {alias}\n")
+        shared = f"  ControlMaster auto\n  ControlPath {folder}/ssh\n  ControlPersist 10m\n"
+        both = f"{far}  {alias}\n{far.replace('box', 'shared')}  {alias}\n{shared}"
+        self._write(self._config, both)
         time.sleep(_TICK)
         self._script = self._once()
 
@@ -88,6 +92,31 @@ class _Bench:
     def _theirs(self) -> float:
         words = ["ssh", "-F", self._config, "-o", "LogLevel=ERROR", "box", f"bash {self._script}"]
         return first_line(words, _LINE, self._env, self._project)
+
+    def shared(self) -> Iterator[Row]:
+        """Compare `ps` over a login that ssh shares with a fresh login, and with latency."""
+        ours = [SAFELAUNCH, "ps", "--host", "shared"]
+        theirs = ["ssh", "-F", self._config, "-o", "LogLevel=ERROR", "box", "true"]
+        self._wall(ours)  # makes the shared login
+        for delay in (0.0, DELAY):
+            self._line.delay = delay
+            measured = pairs(_LONG_PAIRS, lambda: self._wall(ours), lambda: self._wall(theirs))
+            ratio = median(a / b for a, b in measured)
+            mine, other = (median(column) for column in zip(*measured, strict=True))
+            yield Row(
+                "wall time of `ps --host` over a login that ssh shares / `ssh HOST true` without, "
+                f"{2000 * delay:.0f} ms there and back, median of {_LONG_PAIRS} pairs",
+                f"{ratio:.2f} ({mine:.2f} s / {other:.2f} s)",
+                f"<= {SHARED}",
+                ratio <= SHARED,
+            )
+        end = ["ssh", "-F", self._config, "-O", "exit", "shared"]
+        subprocess.run(end, check=True, capture_output=True)
+
+    def _wall(self, words: list[str]) -> float:
+        start = time.perf_counter()
+        subprocess.run(words, env=self._env, cwd=self._project, check=True, capture_output=True)
+        return time.perf_counter() - start
 
     def _login(self) -> float:
         from safelaunch.ssh.connection import connect  # noqa: PLC0415 - needs paramiko
