@@ -55,7 +55,7 @@ def run(
         stderr = cleanup.enter_context(open(stderr_path, "wb"))
         words = [*argv]
         listener = None
-        if ask is not None:
+        if ask is not None and sys.platform != "win32":
             listener = cleanup.enter_context(socket.socket(socket.AF_UNIX))
             words = [*_environment(folder, listener), *argv]
         process = subprocess.Popen(

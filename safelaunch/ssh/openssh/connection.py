@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import sys
 import tempfile
 import threading
 from typing import TYPE_CHECKING, NamedTuple
@@ -73,9 +74,14 @@ def _make_folder() -> str:
     """Return a new folder that only we may enter, for sockets and a program."""
     for place in dict.fromkeys((tempfile.gettempdir(), "/tmp", "/dev/shm")):  # noqa: S108 - mkdtemp
         with contextlib.suppress(OSError):
-            if len(place) <= _MAX_SOCKET and not os.statvfs(place).f_flag & os.ST_NOEXEC:
+            if len(place) <= _MAX_SOCKET and _runs_programs(place):
                 return tempfile.mkdtemp(prefix="safelaunch-ssh-", dir=place)
     return tempfile.mkdtemp(prefix="safelaunch-ssh-")
+
+
+def _runs_programs(folder: str) -> bool:
+    """Whether programs in a folder can be run, as that of the prompts."""
+    return sys.platform == "win32" or not os.statvfs(folder).f_flag & os.ST_NOEXEC
 
 
 class _Login(NamedTuple):
