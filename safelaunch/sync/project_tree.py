@@ -140,7 +140,7 @@ class _TreeWalker:
 
     def _is_secret(self, path: str, entry: os.DirEntry[str]) -> bool:
         """Whether a file must not be sent, since no `include` names it. Raises OSError."""
-        if entry.is_symlink() and self.rules.everything:
+        if self.rules.everything and entry.is_symlink():
             path = f"{path}/{os.path.basename(os.readlink(entry.path))}"  # its target is sent
         return secret_files.is_secret(path, entry.path) and not self.rules.include.names(path)
 

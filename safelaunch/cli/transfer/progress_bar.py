@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from safelaunch.cli.output import say
+from safelaunch.cli.output import escape, say
 from safelaunch.runtime.units import transfer_size
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class Bar:
 
     def _write(self, text: str) -> None:
         if self._is_shown and (text or self._width):
+            text = escape(text)  # these bytes do not pass the gate of all text
             line = f"\r{text:<{self._width}}" + ("" if text else "\r")
             click.echo(line.encode(errors="backslashreplace"), nl=False, err=True)
             self._width = len(text)
