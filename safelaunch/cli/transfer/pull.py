@@ -55,7 +55,7 @@ def command(files: str, into: str | None, code: bool, force: bool, node: int) ->
     record = RunRecord.read(store.node_dir(run.record, node)) or RunRecord()
     if not isinstance(run, RemoteRun):
         raise ConfigError(f"{run.id} ran on this machine", hint=f"its files are in {record.cwd}")
-    from safelaunch.sync.pull import pull
+    from safelaunch.sync.download.pull import pull
 
     agent = run.session(node).agent
     with Bar() as bar:
@@ -80,7 +80,7 @@ def _pull_code(run: RunAccess, into: str | None) -> int:
     def fetch(paths: list[str], target: str) -> None:
         if not isinstance(run, RemoteRun) or code.record.target is None:
             return
-        from safelaunch.sync.pull import pull
+        from safelaunch.sync.download.pull import pull
 
         patterns = [glob_module.escape(path) for path in paths]
         try:

@@ -17,8 +17,8 @@ from support.workspace import wait_for
 
 from safelaunch.errors import ConfigError, HostError, Refused
 from safelaunch.runtime.agent import server as runtime_agent
+from safelaunch.sync.download.pull import pull
 from safelaunch.sync.ignore import Rules
-from safelaunch.sync.pull import pull
 from safelaunch.sync.push import push_file, start_push
 
 if TYPE_CHECKING:

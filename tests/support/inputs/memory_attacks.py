@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from safelaunch.runtime.agent import wire
 from safelaunch.runtime.transfer import blocks
 from safelaunch.sync.answers import BadAnswer
-from safelaunch.sync.pull import pull
+from safelaunch.sync.download.pull import pull
 from support.hostile_agent import ZEROS, HostileAgent, answer, bomb, data, endless, frame, listing
 
 if TYPE_CHECKING:

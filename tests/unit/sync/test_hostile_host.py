@@ -15,9 +15,8 @@ from support.hostile_agent import HostileAgent, answer, data, frame, listing
 from safelaunch.errors import ConfigError, Refused, RunError
 from safelaunch.runtime.agent import wire
 from safelaunch.runtime.transfer import blocks
-from safelaunch.sync import destination
 from safelaunch.sync.answers import BadAnswer
-from safelaunch.sync.pull import pull
+from safelaunch.sync.download.pull import pull
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,7 +75,7 @@ def test_no_file_becomes_executable(tmp_path: Path) -> None:
 def test_nothing_is_written_through_a_link(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_dir_fd: bool, force: bool, size: int
 ) -> None:
-    monkeypatch.setattr(destination, "_HAS_DIR_FD", has_dir_fd)
+    monkeypatch.setattr(folder, "_HAS_DIR_FD", has_dir_fd)
     target, into = tmp_path / "ssh", tmp_path / "into"
     (into / "out").mkdir(parents=True)
     target.mkdir()

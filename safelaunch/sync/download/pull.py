@@ -18,15 +18,16 @@ from safelaunch.errors import ConfigError, HostError, Refused, RunError
 from safelaunch.runtime.plain_text import clipped, printable
 from safelaunch.runtime.transfer import blocks
 from safelaunch.runtime.units import quantity, transfer_size
-from safelaunch.sync import answers, listing, transfer_progress
+from safelaunch.sync import answers, transfer_progress
 from safelaunch.sync.answers import bad_answer, checked
-from safelaunch.sync.destination import Destination
-from safelaunch.sync.listing import RemotePattern
+from safelaunch.sync.download import listing
+from safelaunch.sync.download.folder import DownloadFolder
+from safelaunch.sync.download.listing import RemotePattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from safelaunch.sync.listing import RemoteFile
+    from safelaunch.sync.download.listing import RemoteFile
     from safelaunch.sync.sender import AgentCalls
     from safelaunch.sync.transfer_progress import TransferProgress
 
@@ -91,7 +92,7 @@ def pull(
         if notes:
             hint = notes[0]
         raise ConfigError(f"no file matches {shown}", where=where, hint=hint)
-    destination = Destination(into)
+    destination = DownloadFolder(into)
     pulling = _Pull(agent, destination, notes)
     try:
         files_to_fetch = pulling.files_to_fetch(files, force=force)
@@ -115,7 +116,7 @@ def pull(
 
 
 class _Pull:
-    def __init__(self, agent: AgentCalls, destination: Destination, notes: list[str]) -> None:
+    def __init__(self, agent: AgentCalls, destination: DownloadFolder, notes: list[str]) -> None:
         self.agent = agent
         self.destination = destination
         self.notes = notes

@@ -8,8 +8,8 @@ import pytest
 from safelaunch.errors import ConfigError
 from safelaunch.runtime.agent import wire
 from safelaunch.runtime.transfer import blocks, send
-from safelaunch.sync import listing
-from safelaunch.sync.listing import RemotePattern
+from safelaunch.sync.download import listing
+from safelaunch.sync.download.listing import RemotePattern
 
 if TYPE_CHECKING:
     from pathlib import Path

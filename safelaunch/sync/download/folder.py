@@ -20,7 +20,7 @@ _HAS_DIR_FD = os.open in os.supports_dir_fd  # not on Windows
 _REPARSE = getattr(stat, "FILE_ATTRIBUTE_REPARSE_POINT", 0x400)  # a link or junction of Windows
 
 
-class Destination:
+class DownloadFolder:
     """A folder; all names are relative to it, with `/`. Calls raise OSError.
 
     On POSIX each folder is opened below the one above it, so that a link that appears meanwhile is
