@@ -1,4 +1,4 @@
-"""`safelaunch clean`: removes the copies of projects that ended runs have on hosts."""
+"""`safelaunch clean`: removes copies of projects, of ended runs, and of the runtime on hosts."""
 
 # ruff: noqa: PLC0415 - what talks to hosts: `--help` does without its 30 ms
 
@@ -15,6 +15,7 @@ from safelaunch.errors import HostError
 from safelaunch.runs import mirror, store
 from safelaunch.runtime.plain_text import printable
 from safelaunch.runtime.records import RunRecord
+from safelaunch.runtime.start import runtime_copy
 from safelaunch.runtime.units import quantity, transfer_size
 
 _REASONS = {
@@ -34,7 +35,7 @@ _SHOWN = 3  # files by name
 @click.option("--dry-run", is_flag=True, help="Remove nothing, and show what would be removed.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(hosts: tuple[str, ...], hosts_path: str | None, **options: Any) -> int:
-    """Remove the copies of projects that ended runs have on their hosts.
+    """Remove the copies of projects that ended runs have on their hosts, and of old versions.
 
     A run gets a copy where another one uses the project's folder. What it has made is moved into
     that folder first. By default the hosts of the runs that this machine has started are asked.
@@ -50,7 +51,8 @@ def command(hosts: tuple[str, ...], hosts_path: str | None, **options: Any) -> i
     def ask(pair: Any) -> Any:
         pool, host = pair
         try:
-            return pool.call(host, "trees.clean", **request)["trees"]
+            trees = pool.call(host, "trees.clean", **request)["trees"]
+            return trees, pool.call(host, "start.sweep", dry_run=request["dry_run"])["copies"]
         except HostError as e:
             return e
 
@@ -58,16 +60,25 @@ def command(hosts: tuple[str, ...], hosts_path: str | None, **options: Any) -> i
     rows = [
         {"host": host, **row}
         for (_, host), answer in zip(pairs, answers, strict=True)
-        for row in ([] if isinstance(answer, HostError) else answer)
+        for row in ([] if isinstance(answer, HostError) else answer[0])
+    ]
+    own = [] if hosts else _own_copies(is_dry=options["dry_run"])
+    copies = own + [
+        {"host": host, "folder": printable(folder)}
+        for (_, host), answer in zip(pairs, answers, strict=True)
+        for folder in ([] if isinstance(answer, HostError) else answer[1])
     ]
     if options["as_json"]:
-        print_json({"version": 1, "trees": rows})
+        print_json({"version": 1, "trees": rows, "copies": copies})
     for row in () if options["as_json"] else rows:
         click.echo(_line(row, is_dry=options["dry_run"]))
+    for copy in () if options["as_json"] else copies:
+        verb = "would be removed" if options["dry_run"] else "removed"
+        click.echo(f"{copy['host']}:{copy['folder']}: {verb} (an earlier version of safelaunch)")
     errors = [answer for answer in answers if isinstance(answer, HostError)]
     for error in errors:
         report(error)
-    if not rows and not errors and not options["as_json"]:
+    if not rows and not copies and not errors and not options["as_json"]:
         say("no run has a copy of a project on " + (", ".join(n for _, n in pairs) or "any host"))
     return errors[0].exit_code if errors else 0
 
@@ -82,6 +93,15 @@ def _own_hosts() -> dict[str | None, list[str]]:
             if pointer is not None and record is not None and record.tree:
                 hosts.setdefault(pointer.hosts_file, []).append(place.host)
     return {path: list(dict.fromkeys(names)) for path, names in hosts.items()}
+
+
+def _own_copies(*, is_dry: bool) -> list[dict[str, str]]:
+    """Return the copies of the runtime on this machine that nobody uses; removes them."""
+    home = store.home(os.environ)
+    folders = runtime_copy.unused(home, 0.0)
+    if not is_dry:
+        runtime_copy.sweep(home, 0.0)
+    return [{"host": "localhost", "folder": folder} for folder in folders]
 
 
 def _line(row: dict[str, Any], *, is_dry: bool) -> str:

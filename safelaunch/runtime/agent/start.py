@@ -11,7 +11,7 @@ import time
 
 from safelaunch.runtime import commands
 from safelaunch.runtime.home import home
-from safelaunch.runtime.start import starter
+from safelaunch.runtime.start import runtime_copy, starter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,4 +58,12 @@ def undo(request: Message, link: Link) -> Message:
     return {}
 
 
-VERBS = {"look": machine_state, "start": start, "undo": undo, "clock": clock}
+def sweep(request: Message, link: Link) -> Message:
+    """Remove copies of the runtime that nobody uses, with `dry_run` none; return their folders."""
+    places = runtime_copy.unused(home(), 0.0)
+    if not request.get("dry_run"):
+        runtime_copy.sweep(home(), 0.0)
+    return {"copies": places}
+
+
+VERBS = {"look": machine_state, "start": start, "undo": undo, "clock": clock, "sweep": sweep}

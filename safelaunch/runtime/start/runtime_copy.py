@@ -258,17 +258,23 @@ def _touch(place: str) -> None:
 locks: list[int] = []  # descriptors
 
 
-def sweep(home: str, age: float) -> list[str]:
-    """Remove copies of other versions that no agent uses or has used for `age` seconds.
-
-    Returns their folders. Of an earlier version's agent and of a copy that is being made only the
-    age is known: those have a day at least.
-    """
+def sweep(home: str, age: float) -> None:
+    """Remove copies of other versions that no agent uses or has used for `age` seconds."""
     import shutil
 
+    for place in unused(home, age):
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def unused(home: str, age: float) -> list[str]:
+    """Return the copies of other versions that no agent uses or has used for `age` seconds.
+
+    Of an earlier version's agent and of a copy that is being made only the age is known: those
+    have a day at least.
+    """
     own = own_place() or place_of(home, digest(contents()))
     version = os.path.basename(own).partition("-")[0]
-    removed = []
+    places = []
     for parent in (PLACE, EARLIER):
         for path in _entries(os.path.join(home, parent)):
             name = os.path.basename(path)
@@ -278,9 +284,8 @@ def sweep(home: str, age: float) -> list[str]:
                 is_own = name.startswith(version + "-")
                 is_unused = not is_own and _unused_for(path, SIZES) >= age and _is_free(path)
             if is_unused:
-                shutil.rmtree(path, ignore_errors=True)
-                removed.append(path)
-    return removed
+                places.append(path)
+    return places
 
 
 def _entries(folder: str) -> list[str]:

@@ -169,7 +169,19 @@ def test_a_run_sees_the_files_of_its_start_whatever_is_synced(far: Place, server
     assert (project / "lib.py").read_text() == "VERSION = 'old'\n"
 
     assert "1 file nowhere else: lib.py" in far.cli("clean").stdout
-    (cleaned,) = far.json("clean", "--force")["trees"]
+    copies = [
+        node_dir.parents[2] / "runtime" / "0.0-cpython-311",
+        far.home / "runtime" / "0.0-pypy39",
+    ]
+    for copy in copies:
+        copy.mkdir(parents=True, exist_ok=True)
+    answer = far.json("clean", "--force")
+    (cleaned,) = answer["trees"]
+    assert answer["copies"] == [
+        {"host": "localhost", "folder": str(copies[1])},
+        {"host": "gpu1", "folder": str(copies[0])},
+    ]
+    assert not any(copy.exists() for copy in copies)
     assert (cleaned["tree"], cleaned["kept"], tree.exists()) == (str(tree), "", False)
     far.cli("pull", "second:out/**/*", "results")
     assert (far.project / "results/out/ck/model").read_text() == "result"

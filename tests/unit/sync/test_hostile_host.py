@@ -16,6 +16,7 @@ from safelaunch.errors import ConfigError, Refused, RunError
 from safelaunch.runtime.agent import wire
 from safelaunch.runtime.transfer import blocks
 from safelaunch.sync.answers import BadAnswer
+from safelaunch.sync.download import folder
 from safelaunch.sync.download.pull import pull
 
 if TYPE_CHECKING:

@@ -101,9 +101,10 @@ def test_copies_of_other_versions_are_swept_unless_an_agent_runs_from_them(tmp_p
     runtime_copy.hold(used)
     for place in (own, used, old):
         os.utime(os.path.join(place, runtime_copy.SIZES), (0, 0))
-    assert runtime_copy.sweep(home, month) == [old, str(earlier[0])]
-    assert runtime_copy.sweep(home, 0.0) == [new]
+    assert runtime_copy.unused(home, month) == [old, str(earlier[0])]
+    runtime_copy.sweep(home, month)
+    assert runtime_copy.unused(home, 0.0) == [new]
     os.close(runtime_copy.locks.pop())
     assert len(runtime_copy.locks) == before
-    assert runtime_copy.sweep(home, month) == [used]
+    assert runtime_copy.unused(home, month) == [used]
     assert [path.exists() for path in earlier] == [False, True, True]
