@@ -40,7 +40,7 @@ def warn(message: str) -> None:
 
 def _indented(message: str) -> str:
     """Return a message whose further lines, perhaps of a host, cannot pass for messages of ours."""
-    return message.replace("\n", "\n  ")
+    return message.replace("\n", "\n  ").replace("\n    ", "\n  ")
 
 
 def say(message: str) -> None:

@@ -165,7 +165,8 @@ def _provenance(run: store.Run) -> Iterator[Row]:
         yield "code", f"{quantity(len(record.files), 'file')} by hash (no commit)", 0
     if code is not None and code.manifest:
         count = quantity(code.files, "file")
-        yield "code", f"{count}, tree {code.manifest[:12]}: safelaunch pull --code {run.id}", 0
+        yield "code", f"{count}, tree {code.manifest[:12]}", 0
+        yield "code", f"safelaunch pull --code {run.id}", 0
         if code.project is not None:
             yield "project", f"{code.root}, a copy of {code.project} as it was", 0
         if code.not_stored:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from typing import TYPE_CHECKING
@@ -103,7 +104,7 @@ def test_what_a_run_was_made_of_is_recorded(place: Place) -> None:
     assert record["git"]["changed"] == [" M job.py"]
     assert record["python"].startswith("3.")
     assert isinstance(record["packages"], dict)
-    assert f"{head[:12]}, changed files: 1" in place.cli("show", run).stdout
+    assert re.search(f"{head[:12]} on \\w+, changed files: 1", place.cli("show", run).stdout)
 
 
 def no_orphan(place: Place, run: str) -> None:
