@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import signal
@@ -22,7 +23,12 @@ def skip_reasons(config: pytest.Config) -> list[str]:
 
 
 def pytest_configure() -> None:
-    """Restore SIGINT: a suite started with `&` ignores it, as all that its tests start would."""
+    """Restore SIGINT, which a suite started with `&` ignores, and all that its tests start too.
+
+    And look for cycles of garbage less often: what is collected lives to the end, and going through
+    it again and again takes a quarter of the time of collecting tests, and a tenth of unit tests.
+    """
+    gc.set_threshold(100_000)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -57,6 +63,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         min(shares, key=lambda share: sum(map(len, share))).append(file)
     # where a file has many tests, each is short
     items[:] = [item for share in shares for group in sorted(share, key=len) for item in group]
+
+
+def pytest_collection_finish() -> None:
+    """Leave all that was collected out of the search for garbage."""
+    gc.freeze()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -296,6 +296,7 @@ def plant(folder: Path) -> None:
         "plan.json": plan,
         "run.json": run,
         "record.json": {"git": git, "packages": {"torch": "2.6.0"}, "cwd": HOME, "x": plain},
+        "code.json": {"git": git, "root": HOME, "target": HOME, "not_stored": {texts[0]: lines}},
         "status.json": {"state": "failed", "exit_code": 1, "attempts": attempts, "x": plain,
                         "hostname": HOST, "reason": texts[0], "warning": lines},
         "failure.json": failure,
@@ -306,7 +307,7 @@ def plant(folder: Path) -> None:
         "\n".join(json.dumps(event) for event in events) + '\n{"t": "'
     )
     (folder / "hang-1").mkdir()
-    for name in TEXTS:
+    for name in (*TEXTS, "code.patch"):
         (folder / name).write_text(lines + "\n" + json.dumps(texts) + "\n")
 
 
@@ -323,7 +324,9 @@ def test_nothing_that_is_planted_in_any_file_of_a_run_is_in_the_bundle(place: Pl
     files = unpacked(report["path"])
     assert {name: secrets for name, text in files.items() if (secrets := left_over(text))} == {}
     assert left_over(" ".join([*files, *report["missing"], *report["left_out"]])) == []
-    assert len(files) >= 15
+    assert len(files) >= 16
+    assert "code.json" in files
+    assert [line for line in report["left_out"] if "code.patch" in line] != []  # code is private
 
 
 # -- on hosts --------------------------------------------------------------------------------------
