@@ -264,7 +264,7 @@ def clean(request: dict[str, Any], link: Link) -> dict[str, Any]:
         if living_runs.in_folder(tree):
             why = "living"
         else:
-            files = tree_links.settle(tree, home())
+            files = tree_links.settle(tree, home(), dry_run=bool(request.get("dry_run")))
             if files and not request.get("force"):
                 why = "files"
             elif _may_go_on(head.run) and not request.get("all"):

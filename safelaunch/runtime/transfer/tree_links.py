@@ -14,7 +14,7 @@ from safelaunch.runtime.transfer import manifest, safe_paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
 CACHES = (b"__pycache__",)  # Python writes them anew for each tree
@@ -78,21 +78,28 @@ def _is_folder(path: bytes) -> bool:
         return False
 
 
-def settle(tree: bytes, base: str) -> list[str]:
+def settle(tree: bytes, base: str, *, dry_run: bool = False) -> list[str]:
     """Move what a run has made in its tree into the place; return files that could not be moved.
 
     They are files of a name that the place has too, and files of the project that were edited.
+    `dry_run`: nothing is moved.
     """
     record = manifest.load(base, tree)
     place = safe_paths.encode(record.head.place)
     left: list[str] = []
     if place:
-        _settle_folder(place, tree, b"", record.entries, left)
+        move = _is_free if dry_run else _move
+        _settle_folder(place, tree, b"", record.entries, left, move)
     return left
 
 
-def _settle_folder(
-    place: bytes, tree: bytes, folder: bytes, entries: Mapping[str, Any], left: list[str]
+def _settle_folder(  # noqa: PLR0917 - the same for all folders below
+    place: bytes,
+    tree: bytes,
+    folder: bytes,
+    entries: Mapping[str, Any],
+    left: list[str],
+    move: Callable[[bytes, bytes], bool],
 ) -> None:
     for name in _names(os.path.join(tree, folder)):
         path = os.path.join(folder, name)
@@ -101,11 +108,11 @@ def _settle_folder(
         if name in CACHES or name.startswith(OWN):
             continue
         if _is_folder(source) and (entry is not None or _is_folder(target)):
-            _settle_folder(place, tree, path, entries, left)
+            _settle_folder(place, tree, path, entries, left, move)
         elif entry is not None:
             if not _is_unchanged(source, entry):
                 left.append(safe_paths.decode(path))
-        elif not _is_link_to(source, target) and not _move(source, target):
+        elif not _is_link_to(source, target) and not move(source, target):
             left += _files_of(source, path)
 
 
@@ -123,6 +130,11 @@ def _is_link_to(path: bytes, target: bytes) -> bool:
         return os.readlink(path) == target
     except OSError:
         return False
+
+
+def _is_free(source: bytes, target: bytes) -> bool:
+    del source
+    return not os.path.lexists(target)
 
 
 def _move(source: bytes, target: bytes) -> bool:

@@ -226,6 +226,7 @@ def test_clean_removes_trees_of_ended_runs_that_nothing_needs(host: Host) -> Non
     expected = sorted([("done", ""), *remaining])
     assert sorted(host.clean(dry_run=True)) == expected
     assert trees["done"].exists()
+    assert not (host.place / "out").exists()
     assert sorted(host.clean()) == expected
     assert [name for name, tree in trees.items() if tree.exists()] == ["edited", "lives", "resumes"]
     assert (host.place / "out").read_text() == "result"
