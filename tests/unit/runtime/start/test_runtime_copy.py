@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import marshal
 import os
+import py_compile
 import shutil
 from typing import TYPE_CHECKING
 
@@ -108,3 +110,23 @@ def test_copies_of_other_versions_are_swept_unless_an_agent_runs_from_them(tmp_p
     assert len(runtime_copy.locks) == before
     assert runtime_copy.unused(home, month) == [used]
     assert [path.exists() for path in earlier] == [False, True, True]
+
+
+@pytest.mark.parametrize("edited_at", [None, 1])
+def test_bytecode_of_an_installed_module_is_taken_if_it_is_of_that_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edited_at: int | None
+) -> None:
+    module = tmp_path / "a.py"
+    module.write_bytes(b"A = 1\n")
+    py_compile.compile(str(module), doraise=True)
+    if edited_at is not None:
+        module.write_bytes(b"A = 2\n")
+        os.utime(module, (edited_at, edited_at))
+    monkeypatch.setattr(runtime, "files", lambda: {"runtime/a.py": str(module)})
+    place = runtime_copy.place_of(str(tmp_path), "version")
+    runtime_copy.make(place, {"runtime/a.py": module.read_bytes()})
+    (cached,) = (path for path in tree(place) if path.endswith(".pyc"))
+    with open(cached, "rb") as file:
+        code = marshal.loads(file.read()[16:])  # noqa: S302 - ours
+    assert code.co_consts[0] == (1 if edited_at is None else 2)
+    assert code.co_filename == (str(module) if edited_at is None else "runtime/a.py")
