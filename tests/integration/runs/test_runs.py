@@ -116,7 +116,6 @@ def no_orphan(place: Place, run: str) -> None:
         return state in settled and bool(processes.marked(run)) == (state == "running")
 
     wait_for(agrees, "a state that stays")
-    state = place.json("show", run)["state"]
 
 
 def cut_off(place: Place, job: str, moment: float, signum: int) -> tuple[set[str], int, bytes]:
