@@ -12,7 +12,7 @@ from safelaunch.model import join_words
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from safelaunch.model import EnvVar, Origin
+    from safelaunch.model import EnvVar, Origin, Topology
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -76,6 +76,17 @@ def check_name(name: str, where: Origin | str) -> None:
         raise ConfigError(f"`{name}` is reserved for safelaunch itself", where=where)
 
 
+def rank_values(topology: Topology) -> dict[str, str]:
+    """Return the RANK_NAMES that are the same for all ranks, with their values."""
+    values = {"NODE_RANK": "0", "GROUP_RANK": "0"} if topology.nodes == 1 else {}
+    if topology.world_size is not None:
+        values |= {"LOCAL_WORLD_SIZE": str(topology.processes)}
+        values |= {"WORLD_SIZE": str(topology.world_size)}
+    if topology.world_size == 1:
+        values |= {"RANK": "0", "LOCAL_RANK": "0", "ROLE_RANK": "0"}
+    return values
+
+
 def check_rank_name(var: EnvVar, launcher: str = "the launcher") -> None:
     """Refuse a variable that a launcher sets for each of its ranks. Raises ConfigError."""
     if var.name in RANK_NAMES and var.value is not None:
@@ -89,6 +100,26 @@ def check_rank_name(var: EnvVar, launcher: str = "the launcher") -> None:
 def matches(name: str, patterns: Iterable[str]) -> bool:
     """Whether a name is one of the names or `PREFIX_*` patterns."""
     return any(name.startswith(p[:-1]) if p.endswith("*") else name == p for p in patterns)
+
+
+def removals(patterns: Iterable[str], requested: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return the patterns of what is removed from an environment, each with the names to keep.
+
+    `requested` are names and `PREFIX_*` patterns that the job asks for: they beat the removal.
+    """
+    left = {}
+    for pattern in patterns:
+        name = pattern.removesuffix("*")
+        if name == pattern and matches(name, requested):
+            continue
+        if not any(k.endswith("*") and name.startswith(k[:-1]) for k in requested):
+            left[pattern] = tuple(k for k in requested if name != pattern and k.startswith(name))
+    return left
+
+
+def is_removed(name: str, patterns: Iterable[str], requested: Sequence[str]) -> bool:
+    """Whether a variable of the caller is removed, and not requested."""
+    return matches(name, patterns) and not matches(name, requested)
 
 
 def merge(layers: Iterable[Iterable[EnvVar]]) -> dict[str, EnvVar]:

@@ -430,6 +430,11 @@ class NodePlan:
     # of profile variables in `env` whose need depends on a version that only the start can read
     open_gates: Mapping[str, tuple[Gate, ...]] = field(default_factory=dict)
 
+    @property
+    def requested(self) -> tuple[str, ...]:
+        """Names and patterns of the caller's variables that the job asks for, whatever they are."""
+        return (*self.secrets, *(self.keep or ()))
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 
-from safelaunch.environ import BASICS, PROXIES
+from safelaunch.environ import BASICS, PROXIES, removals
 from safelaunch.model import EnvVar, NodePlan, Slot, Template, Topology, Word, bind_word
 
 # What the pasted line has in place of slots that a start would fill. The port is below the
@@ -73,15 +73,24 @@ def launch_script(node: NodePlan, title: str) -> str:
 
 def _scrub(node: NodePlan) -> list[str]:
     lines, line = ["", "# left over from other jobs or a cluster's prologue"], "unset -v"
-    for name in node.unset:
-        if name == "SAFELAUNCH_*":
-            continue  # the supervisor finds its processes by these
+    removed = removals(node.unset, node.requested)
+    for name, exceptions in removed.items():
+        if name == "SAFELAUNCH_*" or exceptions:
+            continue  # the supervisor finds its processes by these; the others are below
         word = f"${{!{name[:-1]}@}}" if name.endswith("*") else name
         if len(line) + len(word) > _MAX_LINE:
             lines.append(line + " \\")
             line = " "
         line += f" {word}"
     lines.append(line)
+    for pattern, exceptions in removed.items():
+        if exceptions and pattern != "SAFELAUNCH_*":
+            lines += [
+                f"for safelaunch_name in ${{!{pattern[:-1]}@}}; do",
+                f"  case $safelaunch_name in {'|'.join(exceptions)}) ;;",
+                '    *) unset -v "$safelaunch_name" ;; esac',
+                "done",
+            ]
     if node.keep is not None:
         # the supervisor finds its processes by the last two
         names = "|".join((*BASICS, *node.keep, *node.secrets, "SAFELAUNCH_*", "SPT_NOENV"))

@@ -63,3 +63,16 @@ def test_a_dry_run_loads_nothing_that_starts_jobs(dry_run: set[str]) -> None:
 
 def test_the_package_alone_loads_nothing_of_it() -> None:
     assert {m for m in loaded("import safelaunch") if m.startswith("safelaunch.")} == set()
+
+
+def test_paramiko_is_loaded_without_the_metadata_of_packages() -> None:
+    modules = loaded(
+        "from importlib.util import find_spec\n"
+        "from safelaunch.ssh.paramiko_patches import paramiko\n"
+        "assert paramiko().__version__[:1].isdigit() and paramiko().__version__ != '0'\n"
+        "assert 'importlib.metadata' not in sys.modules\n"
+        "from importlib import metadata\n"
+        "assert metadata.version('paramiko') == paramiko().__version__"
+    )
+    assert "paramiko.transport" in modules
+    assert "invoke" not in modules

@@ -136,7 +136,7 @@ def test_a_remote_dry_run_of_a_job_with_crlf(laptop: Laptop) -> None:
 
 def test_ps_and_show_of_a_run_of_a_host_that_is_away(laptop: Laptop) -> None:
     laptop.mirrored({"state": "running", "started_at": 1e9})
-    assert RUN in laptop.cli("ps").stdout
+    assert RUN in laptop.cli("ps", code=4).stdout
     assert "gpu1 does not answer" in laptop.cli("show", RUN).stdout
     assert json.loads(laptop.cli("show", RUN, "--json").stdout)["state"] == "unknown"
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from safelaunch.analysis import option_roles
 from safelaunch.checks.answers import NotKnown
-from safelaunch.environ import BASICS, matches
+from safelaunch.environ import BASICS, is_removed, matches
 from safelaunch.model import Args
 from safelaunch.script import quote
 
@@ -68,7 +68,9 @@ def variable(host: HostContext, name: str) -> str | None:
     var = node.env.get(name)
     if var is not None and not (var.soft or var.computed):
         return var.value if isinstance(var.value, str) else None
-    if matches(name, node.unset) or (var is not None and var.value is None and not var.computed):
+    if is_removed(name, node.unset, node.requested):
+        return None
+    if var is not None and var.value is None and not var.computed:
         return None
     if node.keep is not None and not matches(name, (*node.keep, *BASICS)):
         return None

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from safelaunch.cli.output import say, warn, wrap
 from safelaunch.config.hosts_file.reader import LOCAL
 from safelaunch.config.paths import Paths
 from safelaunch.config.resolve import resolve, resolve_file
+from safelaunch.environ import removals
 from safelaunch.model import Hang
 from safelaunch.runtime.units import job_duration
 from safelaunch.script import paste_line, quote, with_home_as_text
@@ -31,21 +31,14 @@ def resolve_target(files: Sequence[str], line: Sequence[str], flags: Flags) -> R
     """Return the resolved job of a file, or of a pasted launch line."""
     cwd = os.getcwd()
     if line:
-        from safelaunch.plan.pasted_command import parse_line
+        from safelaunch.plan.pasted_command import default_name, parse_line
 
         tree = parse_line(line)
         at = os.path.join(cwd, "-")
         paths = Paths.from_job(at, cwd, flags.project_root, remote=flags.remote)
-        resolved = resolve(tree, flags, paths, default_name=_line_name(tree), job_file="")
+        resolved = resolve(tree, flags, paths, default_name=default_name(tree), job_file="")
         return resolved._replace(line=tuple(line))
     return resolve_file(files[0], flags, cwd)
-
-
-def _line_name(tree: Node) -> str:
-    target = tree.get("script") or tree.get("module")
-    text = target.text if target is not None else "job"
-    stem = os.path.splitext(os.path.basename(text))[0] if target is tree.get("script") else text
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_")[:41] or "job"
 
 
 def print_plan(plan: Plan) -> None:
@@ -168,7 +161,8 @@ def _print_environment(node: NodePlan, several: bool) -> None:
         click.echo(f"  {name}=***")
         _print_indented("env_from: taken from your environment at the start")
     click.echo("removed from what is inherited")
-    _print_indented(", ".join(node.unset))
+    removed = removals(node.unset, node.requested)
+    _print_indented(", ".join(p + f" (not {', '.join(k)})" * bool(k) for p, k in removed.items()))
     if node.keep is not None:
         _print_indented("and everything else but the basics" + "".join(f", {n}" for n in node.keep))
     computed: dict[str, list[str]] = {}

@@ -27,7 +27,7 @@ from safelaunch.config.supervision import (
 from safelaunch.config.topology import read_topology
 from safelaunch.config.yaml_io.node import Node, mapping, overlay, scalar
 from safelaunch.config.yaml_io.reader import MAX_DEPTH, read_file
-from safelaunch.environ import RANK_NAMES, check_name, check_rank_name
+from safelaunch.environ import RANK_NAMES, check_name, check_rank_name, rank_values
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.launchers import NAMES as LAUNCHERS
 from safelaunch.launchers import load as load_launcher
@@ -386,5 +386,5 @@ def _check_names(job: Job, tree: Node) -> None:
     for var in job.env:
         if var.name in job.env_from:
             raise ConfigError(f"`{var.name}` is in `env` and in `env_from`", where=var.origin)
-        if ranks:
+        if ranks and rank_values(job.topology).get(var.name) != var.value:
             check_rank_name(var, job.launcher)

@@ -14,8 +14,8 @@ from safelaunch.errors import ConfigError
 from safelaunch.secrets_in_text import is_secret_name
 
 _ORDER = (
-    "name", "profile", "launcher", "script", "module", "command", "args", "processes", "gpus",
-    "nodes", "mixed_precision", "launcher_args", "python", "workdir", "env",
+    "name", "profile", "launcher", "version", "script", "module", "command", "args", "processes",
+    "gpus", "nodes", "mixed_precision", "launcher_args", "python", "workdir", "max_duration", "env",
 )  # fmt: skip
 _SAFE = re.compile(r"[A-Za-z0-9_./+-][A-Za-z0-9_./+=@%:-]*")
 
@@ -36,13 +36,13 @@ def job_yaml(tree: Node, profile: str | None) -> str:
         node = keys[key]
         if key == "env":
             lines += ["env:"] if node.items else []
-            lines += [f"  {k.text}: {_scalar(v.text, bare_numbers=True)}" for k, v in node.items]
+            lines += [f"  {k.text}: {_value(v)}" for k, v in node.items]
         elif key in ("args", "launcher_args"):
             lines += _args(key, node)
         elif node.kind == "list":
             lines.append(f"{key}: [" + ", ".join(_scalar(item.text) for item in node.items) + "]")
         else:
-            lines.append(f"{key}: {_scalar(node.text, bare_numbers=True)}")
+            lines.append(f"{key}: {_value(node)}")
     if secrets:
         lines.append("env_from: [" + ", ".join(secrets) + "]")
     return "\n".join(lines) + "\n"
@@ -88,6 +88,10 @@ def _as_mapping(words: tuple[str, ...]) -> list[str] | None:
         value = "true" if not shown else shown[0] if len(shown) == 1 else f"[{', '.join(shown)}]"
         lines.append(f"  {_scalar(key)}: {value}")
     return lines
+
+
+def _value(node: Node) -> str:
+    return "null" if node.is_null else _scalar(node.text, bare_numbers=True)
 
 
 def _scalar(text: str, *, bare_numbers: bool = False) -> str:

@@ -105,7 +105,7 @@ class Scan:
         block = raw._replace(data=_strip_escapes(raw.data)) if b"\x1b" in raw.data else raw
         self._sample(block)
         hits = self._search_state.hits(block.data, is_middle=is_middle)
-        if not hits.ends and self._open_excerpt.is_idle and block.number > 1:
+        if self._open_excerpt.is_idle and block.number > 1 and hits.is_empty(block.data):
             size = len(block.data)
             start = block.data.rfind(b"\n", 0, max(0, size - PAGE_BYTES)) + 1
             self._open_excerpt.previous_page = _Page(block, start, size, NO_LITERALS)
@@ -152,7 +152,8 @@ def _pages(block: LineBlock, hits: Hits) -> Iterator[_Page]:
     while start < len(data):
         end = data.find(b"\n", min(start + PAGE_BYTES, len(data) - 1)) + 1 or len(data)
         last = bisect_right(hits.ends, end, first)
-        yield _Page(block, start, end, hits.within(first, last))
+        literals = hits.within(data, slice(start, end), slice(first, last))
+        yield _Page(block, start, end, literals)
         start, first = end, last
 
 

@@ -89,6 +89,7 @@ class Launcher(Protocol):
     PROGRAMS: tuple[str, ...]  # its names in a shell: `torchrun`, `accelerate launch`
     MODULES: tuple[str, ...]  # its names after `python -m`; FLAGS are those of the first
     FLAGS: FlagTable | None  # None: a pasted line of it becomes `launcher: command`
+    MODULE_FLAGS: dict[str, FlagTable]  # of modules whose flags differ, in a pasted line
     TIMEOUT: str  # how the timeout of its collectives is set, as a hint
     HUB_SWITCH: str | None  # variable that must be 1 for models to come from Hugging Face's hub
     CLUSTER: Cluster | None  # None: it stays on its machine

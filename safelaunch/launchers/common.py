@@ -12,12 +12,14 @@ from safelaunch.model import Job, Slot, Word, text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from safelaunch.launchers.flag_table import FlagTable
     from safelaunch.model import EnvVar
 
 VERSIONS: tuple[str, ...] = ()
 PROGRAMS: tuple[str, ...] = ()
 MODULES: tuple[str, ...] = ()
 FLAGS = None
+MODULE_FLAGS: dict[str, FlagTable] = {}
 TIMEOUT = "`init_process_group(timeout=...)`; with the HF Trainer `--ddp_timeout` (seconds)"
 HUB_SWITCH = None
 CLUSTER = None

@@ -1,4 +1,8 @@
-"""PyTorch's torchrun, as `python -m torch.distributed.run` with a static rendezvous."""
+"""PyTorch's torchrun, as `python -m torch.distributed.run` with a static rendezvous.
+
+`version: launch` is torch.distributed.launch, which torchrun has replaced: the same flags, and each
+rank of the program gets `--local-rank=N` (torch/distributed/launch.py).
+"""
 
 from __future__ import annotations
 
@@ -17,12 +21,13 @@ if TYPE_CHECKING:
 
 SUMMARY = "torchrun: one process per GPU, static rendezvous on a free port"
 TARGETS = ("script", "module")
+VERSIONS = ("run", "launch")
 STARTS_RANKS = True
 COUNT_REQUIRED = True
 RUNS_PYTHON = True
 SETS_THREADS = True
 PROGRAMS = ("torchrun",)
-MODULES = ("torch.distributed.run", "torch.distributed.launch")
+_RUN, _LAUNCH = MODULES = ("torch.distributed.run", "torch.distributed.launch")
 TIMEOUT = "`init_process_group(timeout=...)`, or `--ddp_timeout` (seconds) of the HF Trainer"
 
 # The parser of torch 2.13.
@@ -59,16 +64,39 @@ FLAGS = FlagTable(
     parser="torch.distributed.run:get_args_parser",
 )
 
+
+def _count_launch(values: Mapping[str, str], flags: Collection[str]) -> dict[str, str]:
+    """Return what a pasted line of torch.distributed.launch means."""
+    keys = _count_processes(values, flags)
+    return keys if "use_env" in flags else {"version": "launch", **keys}
+
+
+# with --use_env it passes no --local-rank, and is torchrun
+MODULE_FLAGS = {
+    _LAUNCH: FLAGS._replace(
+        switches=_SWITCHES | {"use_env"},
+        implied=FLAGS.implied | {"use_env"},
+        count_processes=_count_launch,
+    )
+}
+
 binds_gpus = common.each_rank_its_gpu
 ranks_per_node = common.planned_ranks
 
 
 def command(launch: Launch) -> Command:
-    """Return `python -m torch.distributed.run ...` for one node."""
+    """Return `python -m torch.distributed.run ...` for one node. Raises ConfigError."""
     job, topology = launch.job, launch.job.topology
     warnings = check_flags(job, FLAGS)
     flags = set(flag_values(job.launcher_args, FLAGS))
-    words: list[Word] = [job.interpreter.word, "-m", "torch.distributed.run"]
+    if job.version not in (None, *VERSIONS):
+        raise ConfigError(
+            f"torchrun has no version `{job.version}`",
+            where=job.origin("version"),
+            hint="`version: launch` is torch.distributed.launch; leave it out for torchrun",
+        )
+    module = _LAUNCH if job.version == "launch" else _RUN
+    words: list[Word] = [job.interpreter.word, "-m", module]
     words += ["--nnodes", str(topology.nodes)]
     words += ["--nproc_per_node", topology.count()]
     if "standalone" in flags and topology.nodes > 1:

@@ -10,7 +10,7 @@ from safelaunch.lint.finding import ERROR, WARNING, LintFinding
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from safelaunch.lint.file_text import TextFile
+    from safelaunch.lint.text_file import TextFile
 
 _LOCAL = re.compile(
     r"\s*(?P<name>[A-Za-z0-9][\w.-]*)(?:\[[^\]]*\])?\s*===?\s*(?P<version>[\w.!]+)\+(?P<local>[\w.]+)"

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from safelaunch.lint import file_kinds, file_text
+from safelaunch.lint import kinds, text_file
 from safelaunch.lint.env.model import Facts
-from safelaunch.lint.file_kinds import FileKind
 from safelaunch.lint.finding import ERROR, LintFinding
+from safelaunch.lint.kinds import FileKind
 
 if TYPE_CHECKING:
-    from safelaunch.lint.file_text import TextFile
+    from safelaunch.lint.text_file import TextFile
 
 
 class LintResult(NamedTuple):
@@ -27,10 +27,10 @@ def check(file: str, data: bytes, facts: Facts | None = None) -> LintResult:
 
     `facts` about the target machine affect the rules for environment variables.
     """
-    kind = file_kinds.kind_by_name(file, data[:200])
+    kind = kinds.kind_by_name(file, data[:200])
     if kind is None:
         return LintResult(None, ())
-    text = file_text.decode(file, data)
+    text = text_file.decode(file, data)
     if text is None:
         message, fix = "UTF-16: bash, json and pip read UTF-8", "save as UTF-8"
         return LintResult(kind, (LintFinding(file, 1, 1, "encoding", message, fix, ERROR),))
@@ -63,7 +63,7 @@ def _shell(text: TextFile, facts: Facts | None) -> list[LintFinding]:
     script = lexer.split(text.text)
     findings = secrets.with_tokens(text, rules.check(text, script))
     if rules.assignments(script):
-        from safelaunch.lint import file_variables
+        from safelaunch.lint import variables
 
-        findings += file_variables.check_shell(text, script, facts or Facts())
+        findings += variables.check_shell(text, script, facts or Facts())
     return findings

@@ -11,7 +11,7 @@ from safelaunch.secrets_in_text import PASSWORD_IN_ADDRESS, is_secret_name, toke
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from safelaunch.lint.file_text import TextFile
+    from safelaunch.lint.text_file import TextFile
     from safelaunch.lint.yaml_files.rules import Document
 
 ID = "secret"

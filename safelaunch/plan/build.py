@@ -222,6 +222,13 @@ def _place_assets(word: Word, places: Mapping[str, Word]) -> Word:
     return word
 
 
+def _repeated(job: Job) -> list[str]:
+    """Return the variables of a job that its launcher sets for each rank to the same value."""
+    values = environ.rank_values(job.topology)
+    values.pop("NODE_RANK", None)  # torchrun does not set it, and a program may read it
+    return [var.name for var in job.env if var.value and values.get(var.name) == var.value]
+
+
 def _node(
     resolved: Resolved, host: Host, rank: int
 ) -> tuple[NodePlan, list[PlanWarning], list[str]]:
@@ -229,6 +236,9 @@ def _node(
     launch = Launch(job, profile.accelerator if profile else "cuda", rank)
     launcher = load_launcher(job.launcher)
     command, resumed = launcher.command(launch), None
+    # a program without ranks sees what the job sets, as it would by hand
+    repeated = _repeated(job) if launcher.STARTS_RANKS and command.single is None else []
+    job = replace(job, env=tuple(var for var in job.env if var.name not in repeated))
     if job.resumed is not None:
         resumed = launcher.command(launch._replace(job=replace(job, args=job.resumed))).argv
         if job.supervision.recovery is not None and job.supervision.recovery.checkpoint:
@@ -252,6 +262,8 @@ def _node(
     )
     warnings = [*command.warnings, *forced]
     notes: list[str] = []
+    if repeated:
+        notes.append(f"left to {job.launcher}, which sets the same: {', '.join(repeated)}")
     if selection is not None and profile is not None:
         warnings += plan_warnings.profile_variables(profile, selection, env, host)
     warnings += plan_warnings.job_variables(job, profile, selection, env, host)

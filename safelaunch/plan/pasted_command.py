@@ -6,6 +6,7 @@ Literal words only: nothing is expanded as a shell would. Launcher flags that ha
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shlex
@@ -17,23 +18,23 @@ from safelaunch.config.yaml_io.node import Node, mapping, scalar
 from safelaunch.environ import check_name
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.launchers.flag_table import PASTED_LINE
+from safelaunch.plan.wrappers import unwrap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from safelaunch.launchers.flag_table import FlagTable
 
-_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 # quoted text: operators outside of it are the shell's
 _QUOTED = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
 _CONTINUED = re.compile(r"""('[^']*')|\\\r?\n""")
 _OPERATOR = re.compile(r"[|&;<>()`\n]+")
 # a dash that a text processor put in place of `-` or `--`
 _WRONG_DASH = re.compile(r"[\u2010-\u2015\u2212]+[A-Za-z]")
+_SCRIPT = re.compile(r"\w\.(py|sh|bash)$")
+_NAME = re.compile(r"[A-Za-z./][\w./-]*")
 _AUTO = "auto"
-
-# words before a launch whose work safelaunch does itself; `env` only precedes variables
-_WRAPPER = re.compile(r"nohup|time|exec|env")
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def parse_line(words: Sequence[str]) -> Node:
@@ -51,22 +52,44 @@ def parse_line(words: Sequence[str]) -> Node:
                 where=PASTED_LINE,
                 hint="a text processor has replaced it",
             )
-    env: dict[str, str] = {}
-    while line and (match := _ASSIGNMENT.fullmatch(line[0]) or _WRAPPER.fullmatch(line[0])):
-        if match.re is _ASSIGNMENT:
-            check_name(match[1], PASTED_LINE)
-            env[match[1]] = match[2]
-        line.pop(0)
-    if not line:
+    inner = unwrap(line, _is_launch)
+    if not inner.words:
         raise ConfigError("no command in the line", where=PASTED_LINE)
-    keys = _command(line)
+    keys, env = _command(inner.words), dict(inner.env)
+    if inner.max_duration is not None:
+        keys["max_duration"] = _word(inner.max_duration)
+    for name in env:
+        check_name(name, PASTED_LINE)
     if "gpus" in keys and keys["gpus"].text != _AUTO:  # accelerate's --gpu_ids overrides it
-        env.pop("CUDA_VISIBLE_DEVICES", None)
-    elif re.fullmatch(r"\d+(,\d+)*", env.get("CUDA_VISIBLE_DEVICES", "")):
-        keys["gpus"] = _list(env.pop("CUDA_VISIBLE_DEVICES").split(","))
+        env.pop(_VISIBLE, None)
+    elif (gpus := env.get(_VISIBLE)) and re.fullmatch(r"\d+(,\d+)*", gpus):
+        keys["gpus"] = _list(gpus.split(","))
+        del env[_VISIBLE]
     if env:
-        keys["env"] = mapping({k: _word(v) for k, v in env.items()}, PASTED_LINE)
+        keys["env"] = mapping({name: _value(text) for name, text in env.items()}, PASTED_LINE)
     return mapping(keys, PASTED_LINE)
+
+
+def _is_launch(words: list[str]) -> bool:
+    return bool(words) and "command" not in _command(words)
+
+
+def _as_command(words: Sequence[str]) -> dict[str, Node]:
+    return {"launcher": scalar("command", PASTED_LINE), "command": _list(words)}
+
+
+def default_name(tree: Node) -> str:
+    """Return the name of a pasted line's job: that of its script, its module or its program."""
+    script, module, command = (tree.get(key) for key in ("script", "module", "command"))
+    words = [item.text for item in command.items] if command is not None else []
+    file = script.text if script is not None else next(filter(_SCRIPT.search, words), None)
+    if file is not None:
+        text = os.path.splitext(os.path.basename(file))[0]
+    elif module is not None:
+        text = module.text
+    else:  # `swift sft`, `make train`
+        text = "-".join(map(os.path.basename, itertools.takewhile(_NAME.fullmatch, words[:2])))
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-_")[:41] or "job"
 
 
 def _shell_words(line: str) -> list[str]:
@@ -92,7 +115,7 @@ def _command(line: list[str]) -> dict[str, Node]:
     program = launchers.find_program(line)
     flags = launchers.load(launchers.programs()[program]).FLAGS if program is not None else None
     if program is None or flags is None:
-        return {"launcher": scalar("command", PASTED_LINE), "command": _list(line)}
+        return _as_command(line)
     name, *subcommand = program.split()
     rest = line[1 + len(subcommand) :]
     if line[1 : 1 + len(subcommand)] != subcommand:
@@ -122,13 +145,16 @@ def _python(line: list[str]) -> dict[str, Node]:
         options = [option for option in options if option != "-u"] if after else options
         name = launchers.find_module(module) if not options else None
         launcher = launchers.load(name) if name is not None else None
-        if name and launcher and launcher.FLAGS is not None and module == launcher.MODULES[0]:
-            return {**python, **_launcher(name, launcher.FLAGS, after)}
+        if name and launcher and launcher.FLAGS is not None:
+            first = launcher.FLAGS if module == launcher.MODULES[0] else None
+            table = launcher.MODULE_FLAGS.get(module, first)
+            if table is not None:
+                return {**python, **_launcher(name, table, after)}
         target = {"module": _word(module)}
     elif rest and rest[0][:2] not in ("-c", "-", "-m"):
         target, after = {"script": _word(rest[0])}, rest[1:]
     else:
-        return {"launcher": scalar("command", PASTED_LINE), "command": _list(line)}
+        return _as_command(line)
     keys = {"launcher": scalar("python", PASTED_LINE), **python, **target}
     if options:
         keys["launcher_args"] = _list(options)
@@ -154,7 +180,7 @@ def _launcher(name: str, table: FlagTable, words: list[str]) -> dict[str, Node]:
     if values.get("processes") in ("gpu", _AUTO):  # one per GPU
         del values["processes"]
         values.setdefault("gpus", _AUTO)
-    counts = table.count_processes(values, {flag for flag, _ in others})
+    counts = table.count_processes(values, {flag for flag, _ in flags})
     keys = {key: _gpus(text) if key == "gpus" else _word(text) for key, text in counts.items()}
     keys = {"launcher": scalar(name, PASTED_LINE), **keys}
     keys["module" if is_module else "script"] = _word(rest[0])
@@ -211,5 +237,10 @@ def _word(text: str) -> Node:
     return Node("scalar", PASTED_LINE, text=text, plain=bool(re.fullmatch(r"[0-9]+", text)))
 
 
-def _list(words: list[str]) -> Node:
+def _value(text: str | None) -> Node:
+    """Return the value of a variable; null removes it."""
+    return scalar("null", PASTED_LINE) if text is None else _word(text)
+
+
+def _list(words: Sequence[str]) -> Node:
     return Node("list", PASTED_LINE, items=tuple(_word(word) for word in words))

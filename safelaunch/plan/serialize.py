@@ -6,6 +6,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from safelaunch import model
+from safelaunch.environ import removals
 from safelaunch.errors import RunError
 from safelaunch.model import EnvVar, NodePlan, Plan, PlanWarning, Slot, Supervision, Template
 from safelaunch.script import launch_script
@@ -59,7 +60,7 @@ def _node(plan: Plan, node: NodePlan) -> dict[str, Any]:
         "cwd": str(node.cwd),
         "argv": [str(word) for word in node.argv],
         "env": env,
-        "unset": [*node.unset, *removed],
+        "unset": [*removals(node.unset, node.requested), *removed],
         "inherit": "all" if node.keep is None else list(node.keep),
         "setup": list(node.setup),
         "files": {name: str(body) for name, body in node.files},

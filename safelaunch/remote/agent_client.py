@@ -26,6 +26,7 @@ EXPECTED = ("StartFailed",)  # what the agent raises for the user to read
 MAX_STORED = 1 << 26  # bytes of data that wait until they are read
 _MAX_MESSAGE = 4000  # characters
 _PIECE_COST = 100  # bytes that a piece of data takes beside its contents
+ROUND_TRIP = 0.02  # seconds to a host and back, where that is not known
 EARLY = 1 << 14  # bytes of requests that may travel in the command that starts an agent
 
 
@@ -74,6 +75,7 @@ class Agent:
         await_ready: Callable[[], object] | None = None,
     ) -> None:
         self.host = host
+        self.round_trip = ROUND_TRIP
         self._link = wire.Link(read, write, wire.ANSWER_LIMIT)
         self._launch = launch
         self._early = bytearray()
@@ -102,6 +104,14 @@ class Agent:
             return self.ask(verb, **request)
         wire.Link(lambda _: b"", self._early.extend).send({**request, "verb": verb})
         return self._new_reply()
+
+    def launch(self) -> None:
+        """Start the agent now, with what was asked so far: it works beside this machine.
+
+        What is asked later travels by itself, at the earliest one round trip behind. Raises Lost.
+        """
+        with self._lost_errors():
+            self._start()
 
     def _new_reply(self) -> PendingReply:
         self._unanswered.append(PendingReply(self))

@@ -9,7 +9,7 @@ from safelaunch.config.hosts_file import reader as hosts_file
 from safelaunch.remote.agent_client import Lost
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from safelaunch.remote.agent_client import Agent
     from safelaunch.remote.session import HostResolver, HostSession
@@ -35,10 +35,13 @@ class HostPool:
         for session in list(self._sessions.values()):
             session.close()
 
-    def session(self, host: str) -> HostSession:
-        """Return the connection to a host. Raises HostError, ConfigError."""
+    def session(self, host: str, before_login: Callable[[], object] = lambda: None) -> HostSession:
+        """Return the connection to a host; `before_login` starts work beside a new login.
+
+        Raises HostError, ConfigError.
+        """
         if host not in self._sessions:
-            self._sessions[host] = self._resolver.open(host)
+            self._sessions[host] = self._resolver.open(host, before_login)
         return self._sessions[host]
 
     def expand(self, names: Sequence[str]) -> tuple[str, ...]:

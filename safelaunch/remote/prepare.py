@@ -14,15 +14,15 @@ from safelaunch.remote.host_pool import Machine
 from safelaunch.remote.parallel import together
 from safelaunch.remote.routes import find as find_routes
 from safelaunch.remote.start import PreparedStart, machine_report, request_report
-from safelaunch.remote.transfer import Transfer
+from safelaunch.remote.transfer import connect_and_scan
 from safelaunch.start import preflight
 from safelaunch.start.resume import CheckpointChoice, checkpoint_glob, choose_checkpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from safelaunch.checks.context import CheckContext
-    from safelaunch.checks.registry import CheckResult
+    from safelaunch.checks.quick import LiveRunsCheck, Report
     from safelaunch.model import Plan
     from safelaunch.remote.agent_client import Agent, PendingReply
     from safelaunch.remote.host_pool import HostPool
@@ -37,7 +37,7 @@ class Checks(NamedTuple):
     """The quick checks before a start: `report` raises Refused where they forbid it."""
 
     context: CheckContext
-    report: Callable[[Sequence[CheckResult], CheckContext], None]
+    report: Report
 
 
 def prepare(
@@ -70,15 +70,16 @@ def prepare(
         request = preflight.version_request(plan.nodes[rank], python)
         return report, None if request is None else agent.ask("facts.probe", **request)
 
+    transfer = None if sync is None else connect_and_scan(sync, machines, caller.home, run_id)
     replies = together(ask, range(len(machines)))
-    transfer = None
-    if sync is not None:
-        transfer = Transfer(sync, machines, caller.home, run_id)
+    if transfer is not None:
+        transfer.request()
     answers = [machine.agent.ask_first("facts.end") for machine in machines if quick_checks]
+    if transfer is not None:
+        transfer.record_code()
     reports = together(machine_report, [report for report, _ in replies])
     versions = together(_versions, [reply for _, reply in replies])
-    if quick_checks is not None:
-        quick_checks.report(answers)
+    check = None if quick_checks is None else quick_checks.finish(answers)
     routes = None
     if len(machines) > 1:
         facts = preflight.facts(plan.nodes[0], reports[0], run_id)
@@ -100,6 +101,7 @@ def prepare(
         choice,
         code,
         launch_files,
+        check,
     )
 
 
@@ -142,11 +144,11 @@ class _QuickChecks:
         ask = agent.ask_first if len(json.dumps(request)) < EARLY else agent.ask
         ask("facts.begin", **request)
 
-    def report(self, replies: Sequence[PendingReply]) -> None:
-        context = self._checks.context
+    def finish(self, replies: Sequence[PendingReply]) -> LiveRunsCheck:
+        context, report = self._checks
         early = quick.run_early(context)
         answers = together(_probe_answer, replies)
-        self._checks.report(quick.results(context, self._questions, answers, early), context)
+        return quick.finish(context, self._questions, answers, early, report)
 
 
 def _probe_answer(reply: PendingReply) -> dict[str, Any]:

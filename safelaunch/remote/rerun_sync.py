@@ -13,7 +13,7 @@ from safelaunch.plan.build import bind
 from safelaunch.remote.parallel import together
 from safelaunch.remote.project_code import LaunchFiles, ProjectCode, code_files
 from safelaunch.remote.shared_filesystem import groups
-from safelaunch.remote.transfer import CodeFolder
+from safelaunch.remote.transfer import CodeFolder, sent_folder
 from safelaunch.runs import store
 from safelaunch.runtime.code import manifest
 from safelaunch.runtime.records import CodeRecord, RunRecord
@@ -125,10 +125,8 @@ class _CodeSync:
             for line in summary.lines(", ".join(machines[rank].name for rank in group)):
                 report(line)
             for rank in group:
-                place = places[rank] + summary.suffix
-                end = summary.target[len(summary.place) :] if summary.place else ""
-                tree = place + end if end else None
-                self._code[rank] = CodeFolder(place, tree, self._owners[rank])
+                code = sent_folder(places[rank], summary, len(group))
+                self._code[rank] = code._replace(owner=self._owners[rank])
         return summaries[0]
 
     def prepared(self, launched: LaunchFiles) -> PreparedStart:

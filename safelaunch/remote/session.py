@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import time
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from safelaunch.remote.agent_client import Agent, PendingReply
     from safelaunch.ssh.connection import Channel, Connection
     from safelaunch.ssh.prompt import SharedAnswers
+
+LOGIN_TRIPS = 7  # round trips that a connection and a login with a key take
 
 
 class HostSession:
@@ -67,8 +70,11 @@ class HostResolver:
         """Return the entry of a host; an empty one for a name of ~/.ssh/config or an address."""
         return self.hosts.machines.get(name) or Host(name)
 
-    def connect(self, name: str) -> Connection:
-        """Return a connection to a host. Raises HostError, ConfigError."""
+    def connect(self, name: str, before_login: Callable[[], object] = lambda: None) -> Connection:
+        """Return a connection to a host. Raises HostError, ConfigError.
+
+        `before_login` starts other work; it may be called for each address of the host.
+        """
         from safelaunch.ssh.config.local_user import current_user
         from safelaunch.ssh.config.target import resolve_target
         from safelaunch.ssh.connection import connect
@@ -84,19 +90,27 @@ class HostResolver:
         target = resolve_target(name, machines.get(name), current_user(self._environ))
         try:
             ask = None if self._answers is None else self._answers.prompter(name)
-            return connect(target, ask=ask, notify=self.report)
+            return connect(target, ask=ask, notify=self.report, before_login=before_login)
         except UnknownHostName as e:
             if name not in machines:
                 e.hint = did_you_mean(name, (*machines, *names)) or e.hint
             raise
 
-    def open(self, name: str) -> HostSession:
+    def open(self, name: str, before_login: Callable[[], object] = lambda: None) -> HostSession:
         """Connect to a host. Raises HostError, ConfigError.
 
         The agent starts with its first request; where there is none, that raises HostError.
         """
-        host, connection = self.host(name), self.connect(name)
+        start = time.monotonic()
+
+        def start_other() -> None:
+            nonlocal start
+            start = time.monotonic()  # what was imported before says nothing of the line
+            before_login()
+
+        host, connection = self.host(name), self.connect(name, start_other)
         agent = self.start_agent(host, partial(connection.exec, wait=False))
+        agent.round_trip = (time.monotonic() - start) / LOGIN_TRIPS
         return HostSession(host, connection, agent)
 
     def start_agent(self, host: Host, execute: Callable[[str], Channel]) -> Agent:

@@ -10,8 +10,8 @@ import secrets
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from safelaunch.environ import NOTEWORTHY
-from safelaunch.errors import HostError, StartError
+from safelaunch.environ import NOTEWORTHY, SCRUBBED
+from safelaunch.errors import HostError, Refused, StartError
 from safelaunch.model import Slot
 from safelaunch.remote.agent_client import AgentError, Lost
 from safelaunch.remote.host_pool import RETRY_DELAYS
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from safelaunch.remote.host_pool import Machine
     from safelaunch.remote.routes import Routes
     from safelaunch.remote.transfer import CodeFolder
-    from safelaunch.start.caller import Caller
+    from safelaunch.start.caller import Caller, RunsCheck
     from safelaunch.start.resume import CheckpointChoice
     from safelaunch.start.run_files import StartRequest
 
@@ -47,14 +47,15 @@ def request_report(machine: Machine, python: str | None, run_id: str) -> Pending
     return machine.agent.ask_first(
         "start.look",
         commands=[[python, *preflight.probe_command(run_id)], [python, "-V"]],
-        environ=[*NOTEWORTHY, "CUDA_VISIBLE_DEVICES", "PATH"],
+        until_success=True,
+        environ=[*NOTEWORTHY, *SCRUBBED, "CUDA_VISIBLE_DEVICES", "PATH"],
     )
 
 
 def machine_report(reply: PendingReply) -> MachineReport:
     """Return what a host reports of itself before a start. Raises HostError."""
     answer: Mapping[str, Any] = reply.result()
-    probe, version = (CommandResult(*result) for result in answer["results"])
+    probe, *version = (CommandResult(*result) for result in answer["results"])
     return MachineReport(
         home=str(answer["home"]),
         base=str(answer["base"]),
@@ -62,7 +63,7 @@ def machine_report(reply: PendingReply) -> MachineReport:
         python=str(answer["python"]),
         bash=answer["bash"],
         probe=probe,
-        version=version.last_line,
+        version=version[0].last_line if version else "",
     )
 
 
@@ -79,6 +80,7 @@ class PreparedStart(NamedTuple):
     choice: CheckpointChoice  # what they resume from
     code: Sequence[CodeFolder] = ()  # of each node, where the project was synced
     launch_files: Sequence[Mapping[str, bytes]] = ()  # record of the code, of each node
+    check: RunsCheck | None = None  # of the live runs; None: a start beside any is wanted
 
     def files(self, rank: int) -> Mapping[str, bytes]:
         """Return the files of a node's run directory that say what code it has."""
@@ -108,12 +110,13 @@ class PreparedStart(NamedTuple):
             code = self.code[rank]
             request.run.place, request.run.tree = code.place, code.tree
             request.run.checkout = code.owner or None
+            request.run.tree_shared = code.nodes > 1
         host = self.machines[rank].name
         return NodePlace(host=host, node=rank, run_dir=facts[Slot.RUN_DIR]), request
 
 
 def start(prepared: PreparedStart, *, follow: bool = False) -> Started:
-    """Start each node of a plan on its machine. Raises StartError, HostError.
+    """Start each node of a plan on its machine. Raises StartError, HostError, Refused.
 
     `follow`: the log will be read at once, and is requested together with the start.
     """
@@ -149,6 +152,7 @@ class _Start:
 
     def __init__(self, prepared: PreparedStart, *, follow: bool) -> None:
         self.machines = prepared.machines
+        self.check = prepared.check
         self.follow = follow
         self.code_files = [prepared.files(rank) for rank in range(len(self.machines))]
         self.is_cancelled = threading.Event()  # after Ctrl-C another request would start it anew
@@ -164,7 +168,7 @@ class _Start:
         self.run = mirror.create(home, prepared.run_id, self.places, name, hosts_path)
 
     def run_all(self) -> None:
-        """Start all nodes, or leave nothing of any. Raises StartError, HostError."""
+        """Start all nodes, or leave nothing of any. Raises StartError, HostError, Refused."""
         ranks = range(len(self.machines))
         try:
             errors = together(self._start_node, ranks, end=self._cancel)
@@ -185,10 +189,10 @@ class _Start:
             self._undo(others, reconnect=self.follow, keep=lost is not None)
         raise error  # a lost one may run there: what is recorded of it stays
 
-    def _start_node(self, rank: int) -> HostError | StartError | None:
+    def _start_node(self, rank: int) -> HostError | StartError | Refused | None:
         try:
             answer = self._request_start(rank)
-        except (HostError, StartError) as e:
+        except (HostError, StartError, Refused) as e:
             return e
         files = {
             RunRecord.FILE: answer.run.to_json(),
@@ -227,15 +231,11 @@ class _Start:
 
     def _request_start(self, rank: int) -> StartAnswer:
         """Request a start, and again where the connection is lost: the host starts an id once."""
-        machine, request = self.machines[rank], self.requests[rank]
+        machine = self.machines[rank]
         pauses, is_lost = iter(RETRY_DELAYS), False
         while True:
             try:
-                words = {"run": request.run.to_json(), **request.words}
-                reply = machine.agent.ask("start.start", data=request.data, **words)
-                if self.follow:
-                    machine.session.prefetch_log(self.run.id, rank)
-                return StartAnswer.from_json(reply.result())
+                return self._request_once(rank)
             except AgentError as e:  # noqa: PERF203 - each try is another connection
                 if e.kind == "StartFailed":
                     raise StartError(e.message, where=machine.name) from e
@@ -257,3 +257,18 @@ class _Start:
                     machine.pool.report(f"[{machine.name} does not answer; trying again]")
                 is_lost = True
                 self.is_cancelled.wait(pause)
+
+    def _request_once(self, rank: int) -> StartAnswer:
+        """Request a start, and again after each run that came first and is none to be refused."""
+        machine, request = self.machines[rank], self.requests[rank]
+        while True:
+            words = {"run": request.run.to_json(), **request.words}
+            if self.check is not None:
+                words["checked"] = self.check.digest(rank)
+            reply = machine.agent.ask("start.start", data=request.data, **words)
+            if self.follow:
+                machine.session.prefetch_log(self.run.id, rank)
+            answer = StartAnswer.from_json(reply.result())
+            if self.check is None or answer.others is None:
+                return answer
+            self.check.check_again(rank, answer.others)

@@ -15,11 +15,13 @@ from safelaunch.errors import StartError
 from safelaunch.model import Slot, Template, bind_word
 from safelaunch.plan.build import bind, move_project
 from safelaunch.remote.parallel import together
-from safelaunch.remote.project_code import ProjectCode
+from safelaunch.remote.project_code import LaunchFiles, ProjectCode
 from safelaunch.remote.shared_filesystem import groups
 from safelaunch.runtime.units import quantity
 from safelaunch.sync.checkout_id import checkout_id
 from safelaunch.sync.ignore import Rules
+from safelaunch.sync.manifest import manifest_hash
+from safelaunch.sync.project_scan import ProjectScan
 from safelaunch.sync.push import LIMIT, RunSync, push_file, start_push
 
 if TYPE_CHECKING:
@@ -53,11 +55,25 @@ class CodeFolder(NamedTuple):
     place: str
     tree: str | None = None
     owner: str = ""  # id of the checkout that the folder belongs to; "" where it is shared
+    nodes: int = 1  # of the run that have it on one file system
 
     @property
     def path(self) -> str:
         """The folder with the code of the run."""
         return self.tree or self.place
+
+
+def connect_and_scan(
+    sync: ProjectSync, machines: Sequence[Machine], home: str, run_id: str
+) -> Transfer:
+    """Return a transfer that is to begin; a single host is connected to while its files are read.
+
+    Raises HostError, ConfigError.
+    """
+    transfer = Transfer(sync, machines, home, run_id)
+    if len(machines) == 1 and sync.is_sent:
+        machines[0].pool.session(machines[0].name, transfer.start_scan)
+    return transfer
 
 
 class Transfer:
@@ -77,8 +93,17 @@ class Transfer:
         self._pending: PendingPush | None = None
         self._entries: Sequence[Entry] = ()  # of the project, as they were sent
         self._code = ProjectCode(project, job.include, job.exclude) if sync.is_sent else None
+        self._launched: LaunchFiles | None = None
         self._home = home
-        if len(machines) == 1 and sync.is_sent:  # its first request travels with the others
+        self._scan: ProjectScan | None = None
+
+    def start_scan(self) -> None:
+        """Scan the project beside what follows."""
+        self._scan = self._scan or ProjectScan(self._rules, self._cache)
+
+    def request(self) -> None:
+        """Request the state of the folder on a single host: it travels with the others."""
+        if len(self._machines) == 1 and self._sync.is_sent:
             folder = bind_word(self._planned[0], {Slot.HOME: "~"})
             self._pending = self._start_push([0], [str(folder)])
 
@@ -99,7 +124,15 @@ class Transfer:
             force=self._sync.force,
             cache=self._cache,
             run_sync=run_sync,
+            scan=self._scan,
         )
+
+    def record_code(self) -> None:
+        """Make the record of the code while the host still compares, where all hashes are known."""
+        if self._pending is not None and self._pending.digest and self._code is not None:
+            self._machines[0].agent.launch()
+            self._entries = tuple(self._pending.tree.items.values())
+            self._launched = self._code.record(self._entries, self._home)
 
     def finish(
         self, plan: Plan, homes: Sequence[dict[Slot, str]]
@@ -134,7 +167,7 @@ class Transfer:
         """Return for each node the record of the code that `finish` has sent to its folder."""
         if self._code is None:
             return []
-        launched = self._code.record(self._entries, self._home)
+        launched = self._launched or self._code.record(self._entries, self._home)
         return [launched.of_node(folder.path) for folder in code]
 
     def _send(self, folders: Sequence[str]) -> list[CodeFolder]:
@@ -149,18 +182,16 @@ class Transfer:
         by_group = groups(machines, folders)
         summaries = together(push, by_group)
         self._report(summaries)
-        self._entries = summaries[0][1].entries
+        first, count = summaries[0][1], len(self._entries)
+        self._entries = first.entries
+        is_new = first.sent or len(first.entries) != count
+        digest = None if self._pending is None else self._pending.digest
+        if is_new and manifest_hash(first.entries) != digest:  # changed since they were hashed
+            self._launched = None
         code = {}
         for group, (_, summary) in zip(by_group, summaries, strict=True):
             for rank in group:
-                place = folders[rank] + summary.suffix
-                if not summary.place:
-                    code[rank] = CodeFolder(place)
-                elif folders[rank] == folders[group[0]]:
-                    code[rank] = CodeFolder(place, summary.target)
-                else:  # the same folder, by the path that it has on this host
-                    end = summary.target[len(summary.place) :]
-                    code[rank] = CodeFolder(place, place + end)
+                code[rank] = sent_folder(folders[rank], summary, len(group))
         return [code[rank] for rank in range(len(machines))]
 
     def _find(self, folders: Sequence[str]) -> list[CodeFolder]:
@@ -184,6 +215,14 @@ class Transfer:
         for names, summary in summaries:
             for line in summary.lines(names):
                 self._sync.report(line)
+
+
+def sent_folder(folder: str, summary: Summary, nodes: int) -> CodeFolder:
+    """Return where a sync into a node's folder has put the code; `nodes` is CodeFolder's."""
+    place = folder + summary.suffix
+    # not the path of the copy itself: that may be another one on the host that was asked
+    end = summary.target[len(summary.place) :] if summary.place else ""
+    return CodeFolder(place, place + end if end else None, nodes=nodes)
 
 
 def _output_folders(resolved: Resolved, plan: Plan, rank: int, tree: str) -> list[str]:

@@ -1,10 +1,11 @@
 """The status and the failure of a run of several nodes, combined from those of its nodes."""
 
+# ruff: noqa: PLC0415 - blame, 7 ms: only for a run of several nodes that has failed
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from safelaunch.runtime.failure import blame
 from safelaunch.runtime.records import Failure, NodeSummary, RankFailure
 from safelaunch.runtime.signatures import classes
 
@@ -129,6 +130,8 @@ def failure(nodes: Sequence[NodeFailure]) -> Failure | None:
     if not any(node.failure for node in nodes):
         return None  # a host that does not answer is no failure by itself
     failures = [placed for node in nodes if (placed := _placed(node)) is not None]
+    from safelaunch.runtime.failure import blame
+
     first = min(failures, key=lambda failure: blame.blame(failure.role, failure.time))
     others = list(first.others)
     for other in failures:

@@ -261,6 +261,7 @@ class RunRecord(Record):
     cwd: str = ""  # working directory of the job
     place: str | None = None  # the project's folder on its host, of a run on hosts
     tree: str | None = None  # the run's own copy of that folder; missing: it has none
+    tree_shared: bool = False  # whether other nodes of the run use the same tree
     checkout: str | None = None  # id of the checkout that the folder belongs to
     roots: Sequence[str] = ()  # folders of the user's own code
     python: Nullable[str] = None  # interpreter of the job

@@ -129,7 +129,7 @@ def _status_of_start(node_dir: str, status: Status, age: float, *, busy: bool) -
     """Complete a status by the claim and the supervisor; `busy`: the starter is running."""
     claimant = claim.holder(node_dir)
     claimed = claimant is not None and not claim.is_abandoned(node_dir)
-    # the supervisor makes logs/ before its first status
+    # the supervisor writes its first status before it makes logs/
     has_files = _exists(node_dir, Status.FILE) or _exists(node_dir, "logs")
     if claimant is None and (has_files or not _exists(node_dir, RunRecord.FILE)):
         removed = _removed(node_dir, status.id)  # its supervisor is just making it again

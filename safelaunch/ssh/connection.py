@@ -117,17 +117,22 @@ class Connection(Protocol):
 
 
 def connect(
-    target: Target, *, ask: Prompter | None = None, notify: Callable[[str], None] = lambda _: None
+    target: Target,
+    *,
+    ask: Prompter | None = None,
+    notify: Callable[[str], None] = lambda _: None,
+    before_login: Callable[[], object] = lambda: None,
 ) -> Connection:
     """Return a connection to a host. Raises a HostError of errors.py.
 
-    Without `ask`, unknown host keys are rejected and no password is tried.
+    Without `ask`, unknown host keys are rejected and no password is tried. `before_login` starts
+    other work once nothing is left to import: from then on a login waits most of its time.
     """
     routes = (target, *target.others)
     failures: list[HostError] = []
     for route in routes:
         try:
-            return _connect(route, routes, ask, notify)
+            return _connect(route, routes, ask, notify, before_login)
         except Unreachable as e:  # noqa: PERF203 - a few
             failures.append(e)
     if len(failures) == 1:
@@ -138,12 +143,20 @@ def connect(
 
 
 def _connect(
-    target: Target, routes: Sequence[Target], ask: Prompter | None, notify: Callable[[str], None]
+    target: Target,
+    routes: Sequence[Target],
+    ask: Prompter | None,
+    notify: Callable[[str], None],
+    before_login: Callable[[], object],
 ) -> Connection:
     if selection.uses_openssh(target, routes):
+        before_login()
         return _connect_openssh(target, ask, notify)
+    from safelaunch.ssh import paramiko_patches
     from safelaunch.ssh.paramiko_connection import connect_paramiko
 
+    paramiko_patches.paramiko()
+    before_login()
     try:
         return connect_paramiko(target, routes, ask, notify)
     except NoCommonAlgorithm:

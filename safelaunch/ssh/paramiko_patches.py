@@ -6,17 +6,21 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
+import importlib.util
 import logging
 import os
 import struct
 import sys
 import threading
+import types
 import warnings
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.runtime.plain_text import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from safelaunch.ssh.streams import Stream
 
 WINDOW_SIZE = 1 << 23  # bytes in flight to us: allows 80 MB/s at 100 ms of latency
@@ -28,22 +32,45 @@ _MAX_COUNTER = (1 << 64) - 1
 @functools.cache
 def paramiko() -> Any:
     """Return the module, with its warnings and log messages off: it reports by exceptions."""
-    # its ssh_config reader imports invoke, a third of the import time; we use neither
-    missing = object()
-    previous = sys.modules.get("invoke", missing)
-    if previous is missing:
-        sys.modules["invoke"] = None  # type: ignore[assignment]
-    try:
-        with warnings.catch_warnings():  # older versions name ciphers that cryptography deprecates
-            warnings.simplefilter("ignore")
-            import paramiko as module
-    finally:
-        if previous is missing:
-            sys.modules.pop("invoke", None)
+    # its ssh_config reader imports invoke, which we do not use: a third of the import time
+    with warnings.catch_warnings(), _stand_ins({"invoke": None, _METADATA: _Metadata(_METADATA)}):
+        warnings.simplefilter("ignore")  # older versions name ciphers that cryptography deprecates
+        import paramiko as module
     logger = logging.getLogger("paramiko")
     logger.addHandler(logging.NullHandler())
     logger.propagate = False
     return module
+
+
+_METADATA = "importlib.metadata"
+
+
+class _Metadata(types.ModuleType):
+    """What Paramiko needs of importlib.metadata, whose import takes a sixth of its own."""
+
+    @staticmethod
+    def version(name: str) -> str:
+        """Return the version of an installed package, by the name of its folder of metadata."""
+        spec = importlib.util.find_spec(name)
+        place = os.path.dirname(os.path.dirname(spec.origin or "")) if spec is not None else ""
+        with contextlib.suppress(OSError):
+            for folder in os.listdir(place or os.curdir):
+                stem, _, version = folder.removesuffix(".dist-info").partition("-")
+                if folder.endswith(".dist-info") and stem == name:
+                    return version
+        return "0"
+
+
+@contextlib.contextmanager
+def _stand_ins(modules: Mapping[str, types.ModuleType | None]) -> Iterator[None]:
+    """Let imports find these modules, where those of their names are not loaded yet."""
+    missing = {name: module for name, module in modules.items() if name not in sys.modules}
+    sys.modules.update(missing)  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        for name in missing:
+            sys.modules.pop(name, None)
 
 
 def transport(stream: Stream) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from safelaunch.runs import store
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from safelaunch.runtime.records import NodePlace, Process
+    from safelaunch.runtime.start.live_runs import LiveRuns
 
 
 class Caller(NamedTuple):
@@ -47,3 +48,13 @@ class Started(NamedTuple):
     network: tuple[str, ...] = ()  # how each of several nodes reaches the others
     supervisor: Process | None = None  # its process, for a run of this machine
     recorder: Process | None = None  # what writes record.json there
+
+
+class RunsCheck(Protocol):
+    """A check of the live runs of each machine, made again where one has come before the start."""
+
+    def digest(self, rank: int) -> str:
+        """Return the digest of the runs that were checked for a node."""
+
+    def check_again(self, rank: int, others: LiveRuns) -> None:
+        """Check the runs that have come since. Raises Refused."""

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sys
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from safelaunch.model import NodePlan, Plan
+    from safelaunch.start.caller import RunsCheck
+    from safelaunch.start.run_files import StartRequest
 
 
 def start(
@@ -35,10 +38,12 @@ def start(
     *,
     foreground: bool = False,
     more: Mapping[str, bytes] = MappingProxyType({}),
+    check: RunsCheck | None = None,
 ) -> Started:
     """Start a plan on this machine, with `more` files in its run directory.
 
-    Raises StartError or Refused, with nothing left behind.
+    `check` is made again where another run was started meanwhile. Raises StartError or Refused,
+    with nothing left behind.
     """
     node = _only_node(plan)
     preflight.check_secrets(node, caller.environ)
@@ -53,15 +58,7 @@ def start(
     )
     if foreground:
         request.run.foreground, request.run.backend = os.getpid(), backends.setsid.NAME
-    words = {"run": request.run.to_json(), **request.words}
-    try:
-        answer = starter.start(words, b"".join(request.data), caller.environ, caller.home)
-    except starter.StartFailed as e:
-        raise StartError(str(e)) from e
-    except OSError as e:
-        message = f"{e.strerror} ({e.filename})" if e.filename else e.strerror or str(e)
-        hint = "export SAFELAUNCH_HOME=/a/folder/with/space to put runs elsewhere"
-        raise StartError(message, hint=hint if "run directory" in message else None) from e
+    answer = _request_start(request, caller, check)
     run, record = store.Run(run_id, os.path.dirname(answer.run_dir)), answer.run
     if not answer.started:
         raise StartError(f"the run directory {run.folder} exists; start again")
@@ -75,6 +72,29 @@ def start(
         supervisor=answer.supervisor,
         recorder=answer.recorder,
     )
+
+
+def _request_start(
+    request: StartRequest, caller: Caller, check: RunsCheck | None
+) -> starter.StartAnswer:
+    """Return the answer of the starter of this machine. Raises StartError, Refused."""
+    words = {"run": request.run.to_json(), **request.words}
+    while True:
+        checked = {} if check is None else {"checked": check.digest(0)}
+        try:
+            body = b"".join(request.data)
+            answer = starter.start({**words, **checked}, body, caller.environ, caller.home)
+        except starter.StartFailed as e:
+            raise StartError(str(e)) from e
+        except OSError as e:
+            message = f"{e.strerror} ({e.filename})" if e.filename else e.strerror or str(e)
+            hint = "export SAFELAUNCH_HOME=/a/folder/with/space to put runs elsewhere"
+            if e.errno == errno.EFBIG:
+                hint = "`ulimit -f` allows too small a file; raise it in this shell"
+            raise StartError(message, hint=hint if "run directory" in message else None) from e
+        if check is None or answer.others is None:
+            return answer
+        check.check_again(0, answer.others)
 
 
 def _report(node: NodePlan, caller: Caller, run_id: str) -> tuple[MachineReport, dict[str, str]]:

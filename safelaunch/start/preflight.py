@@ -174,9 +174,14 @@ def visible_gpus(node: NodePlan, environ_: Mapping[str, str]) -> list[str] | Non
 
 
 def inherited(node: NodePlan, environ_: Mapping[str, str]) -> list[str]:
-    """Return a note on inherited variables that change the job without a trace in its files."""
+    """Return notes on inherited variables that change the job without a trace in its files."""
+    removed = removed_names(node, environ_)
+    notes = []
+    if removed:
+        text = f"removed from your environment: {', '.join(removed)}"
+        notes = [f"{text}; `env_from: [NAME]` keeps what the job needs"]
     if node.keep is not None:
-        return []
+        return notes
     names = environ.inherited(environ_, environ.NOTEWORTHY)
     replaced = [n for n in names if n in node.env and not node.env[n].soft]
     effective = [n for n in names if n not in replaced and n not in node.secrets]
@@ -185,4 +190,18 @@ def inherited(node: NodePlan, environ_: Mapping[str, str]) -> list[str]:
         parts.append("kept " + ", ".join(f"{n}={environ_[n]}" for n in effective))
     if replaced:
         parts.append("replaced by the plan: " + ", ".join(replaced))
-    return ["inherited from your environment: " + "; ".join(parts)] if parts else []
+    return ["inherited from your environment: " + "; ".join(parts)] * bool(parts) + notes
+
+
+def removed_names(node: NodePlan, environ_: Mapping[str, str]) -> list[str]:
+    """Return which variables of the caller the job does not get; `SLURM_* (12)` for several."""
+    shown = []
+    for pattern in node.unset:
+        names = [
+            name
+            for name in environ.inherited(environ_, [pattern])
+            if name not in node.env and environ.is_removed(name, [pattern], node.requested)
+        ]
+        if pattern != "SAFELAUNCH_*":  # of safelaunch's own
+            shown += [f"{pattern} ({len(names)})"] if len(names) > 1 else names
+    return shown

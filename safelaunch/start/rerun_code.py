@@ -19,6 +19,7 @@ from safelaunch.plan.serialize import freeze, thaw
 from safelaunch.runtime.code import git, manifest
 from safelaunch.runtime.records import CodeRecord, PlanRecord, RunRecord
 from safelaunch.runtime.start import code_files
+from safelaunch.runtime.transfer import living_runs
 from safelaunch.start.code_tree import RunCode, missing_text, run_code
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from safelaunch.runtime.code.manifest import CodeFile
 
 FOLDER = "trees"  # below safelaunch's folder
-_DIGITS = 12  # of a manifest's hash in a folder's name
+DIGITS = 12  # of a manifest's hash in a folder's name
 _NO_PATHS = ("origin", "why", "job_file", "note")  # keys of a plan that name no path of the job
 _NEVER_LINKED = (".git", "__pycache__")  # the commit of today, and bytecode of other files
 
@@ -93,13 +94,14 @@ def _is_unchanged(run: Run, record: CodeRecord) -> bool:
 
 def _tree(code: RunCode, files: Sequence[CodeFile], project: str) -> str:
     """Return a folder with exactly these files, and links to all else of the project."""
-    name = f"{os.path.basename(project)}-{code.record.manifest[:_DIGITS]}"
+    name = f"{os.path.basename(project)}-{code.record.manifest[:DIGITS]}"
     base = os.path.join(code.home, FOLDER, name)
     for number in itertools.count(1):
         tree = base if number == 1 else f"{base}-{number}"
         if not os.path.lexists(tree):
             break
         if _has_files(tree, files):
+            _reserve(tree)
             _link_others(project, tree, _paths(files))
             return tree
     part = f"{tree}.{os.getpid()}"
@@ -110,12 +112,18 @@ def _tree(code: RunCode, files: Sequence[CodeFile], project: str) -> str:
             hint = "`safelaunch rerun --current` runs the project as it is now"
             raise Refused(missing_text(missing, len(files)), hint=hint)
         _link_others(project, part, _paths(files))
+        _reserve(tree)
         os.rename(part, tree)
     except OSError as e:
         raise RunError(f"cannot be written: {e.strerror}", where=tree) from e
     finally:
         shutil.rmtree(part, ignore_errors=True)
     return tree
+
+
+def _reserve(tree: str) -> None:
+    """Let `clean` keep a copy until its run is recorded, or this process has ended."""
+    living_runs.reserve(os.fsencode(tree), f"rerun-{os.getpid()}")
 
 
 def _has_files(tree: str, files: Sequence[CodeFile]) -> bool:

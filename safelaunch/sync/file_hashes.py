@@ -97,8 +97,8 @@ class HashCache:
         name = hashlib.blake2b(os.fsencode(os.path.abspath(root)), digest_size=12).hexdigest()
         self._path = None if folder is None else os.path.join(folder, f"hashes-{name}.json")
         self._hashes = self._read()
+        self._is_current = False  # whether it holds all files, and nothing else
         self._started_ns = time.time_ns()
-        self.started = time.monotonic()
 
     def _read(self) -> dict[str, list[int | str]]:
         if self._path is None:
@@ -115,17 +115,22 @@ class HashCache:
         """Set the cached hashes of the entries; return whether all have one."""
         hashes, complete = self._hashes, True
         for item in items:
-            loaded = hashes.get(item.path)
-            if loaded is not None and tuple(loaded[:4]) == item.key:
-                item.hash, item.size = str(loaded[4]), int(loaded[5])
-                item.mode = int(loaded[6]) if os.name == "nt" else item.mode
-            else:
+            try:
+                *key, digest, size, mode = hashes[item.path]
+                if tuple(key) != item.key:
+                    complete = False
+                    continue
+                item.hash, item.size = str(digest), int(size)
+                if os.name == "nt":
+                    item.mode = int(mode)
+            except (KeyError, TypeError, ValueError):  # unknown, or damaged
                 complete = False
+        self._is_current = complete and len(items) == len(hashes)
         return complete
 
     def save(self, items: list[Entry]) -> None:
         """Save the hashes of files that were not just written. A full disk is not an error."""
-        if self._path is None:
+        if self._path is None or self._is_current:
             return
         updated = {
             item.path: [*item.key, item.hash, item.size, item.mode]
@@ -136,11 +141,15 @@ class HashCache:
             return
         temporary = f"{self._path}.{os.getpid()}.{threading.get_ident()}"
         with contextlib.suppress(OSError):
-            os.makedirs(os.path.dirname(self._path), exist_ok=True)
+            os.makedirs(os.path.dirname(self._path), 0o700, exist_ok=True)
             text = json.dumps({"version": _VERSION, "files": updated}, separators=(",", ":"))
-            with open(temporary, "w", encoding="ascii") as file:
+            with open(temporary, "w", encoding="ascii", opener=_open_private) as file:
                 file.write(text)
             os.replace(temporary, self._path)
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)  # names of files are nobody else's business
 
 
 def _stable_after(item: Entry) -> int:

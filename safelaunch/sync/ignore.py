@@ -10,22 +10,24 @@ No rule skips weights (`*.safetensors`): a small adapter in the project should b
 folders are skipped by name, and the size limit stops large files.
 """
 
+# ruff: noqa: PLC0415 - pathspec, 20 ms: only for a project with patterns, once its host is at work
+
 from __future__ import annotations
 
+import copy
 import os
 import re
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
-from pathspec import GitIgnoreSpec
-
-from safelaunch.sync import secret_files
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from pathspec import GitIgnoreSpec
+
 IGNORE_FILES = (".gitignore", ".safelaunchignore")
 BUILT_IN = "built in"
+SENSITIVE = "a secret"
 
 _FOLDERS = frozenset(
     {
@@ -55,10 +57,10 @@ class Patterns:
         self.fold = fold
         self.lines = [line.lower() if fold else line for line in lines if _is_rule(line)]
         try:
-            self._spec = GitIgnoreSpec.from_lines(self.lines)
+            self._spec = _spec(self.lines)
         except ValueError:
             self.lines = [line for line in self.lines if _is_pattern(line)]
-            self._spec = GitIgnoreSpec.from_lines(self.lines)
+            self._spec = _spec(self.lines)
         regexes = [p.regex.pattern for p in self._spec.patterns if p.regex is not None]
         anonymous = (re.sub(r"\(\?P<\w+>", "(?:", regex) for regex in regexes)
         # most paths match nothing, which one expression shows in a third of the time
@@ -83,10 +85,17 @@ def _is_rule(line: str) -> bool:
 
 def _is_pattern(line: str) -> bool:
     try:
-        GitIgnoreSpec.from_lines([line])
+        _spec([line])
     except ValueError:
         return False
     return True
+
+
+def _spec(lines: list[str]) -> GitIgnoreSpec:
+    """Return the compiled form of patterns. Raises ValueError for invalid ones."""
+    from pathspec import GitIgnoreSpec
+
+    return GitIgnoreSpec.from_lines(lines)
 
 
 class Include:
@@ -98,6 +107,10 @@ class Include:
         self._paths = [_path_parts(p.lower() if fold else p) for p in patterns]
         self._fold = fold
 
+    def __bool__(self) -> bool:
+        """Whether there are patterns."""
+        return self._patterns is not None
+
     def has(self, path: str, *, is_folder: bool) -> bool:
         """Whether a path is included."""
         patterns = self._patterns
@@ -105,7 +118,9 @@ class Include:
 
     def names(self, path: str) -> bool:
         """Whether a file is included by a pattern that names it, or a folder above it."""
-        named = [line for line in self._lines if secret_files.is_named(path, line)]
+        named = [line for line in self._lines if _is_name(path, line)]
+        if not named:
+            return False
         patterns = Patterns(named, "include", fold=self._fold)
         return patterns.decision(path, is_folder=False) is not None
 
@@ -113,6 +128,13 @@ class Include:
         """Whether a path pattern may include something below a folder."""
         names = (folder.lower() if self._fold else folder).split("/")
         return any(_may_contain(path, names) for path in self._paths)
+
+
+def _is_name(path: str, pattern: str) -> bool:
+    """Whether a pattern that matches a path names its file or a folder above: `**` names none."""
+    names = path.lower().split("/")
+    words = [word for word in pattern.lower().split("/") if any(map(str.isalnum, word))]
+    return any(fnmatchcase(name, word) for word in words for name in names)
 
 
 def _path_parts(pattern: str) -> list[str]:
@@ -153,8 +175,16 @@ class Rules:
         self._exclude = Patterns(exclude, "exclude", fold=self.fold) if exclude else None
         # by kind of ignore file: (folder, what paths are relative to it, patterns), inner last
         self._files: dict[str, list[tuple[str, str, Patterns]]] = {n: [] for n in IGNORE_FILES}
+        self._levels: list[tuple[str, str, Patterns]] = []  # of the present folder, in force first
         if not everything:
             self._read_above()
+        self._order()
+
+    def copy(self) -> Rules:
+        """Return the same rules for another scan: hosts are scanned for side by side."""
+        other = copy.copy(self)
+        other._files = {n: list(files) for n, files in self._files.items()}  # noqa: SLF001 - its own
+        return other
 
     def enter(self, folder: str, names: Iterable[str]) -> None:
         """Read the ignore files among the names in a folder ("" is the root)."""
@@ -162,21 +192,20 @@ class Rules:
             if name in names and not self.everything:
                 shown = f"{folder}/{name}" if folder else name
                 self._add(name, folder, "", _read_lines(os.path.join(self.root, shown)), shown)
+                self._order()
 
     def leave(self, folder: str) -> None:
         """Discard the ignore files of a folder."""
         for ignore_files in self._files.values():
             while ignore_files and ignore_files[-1][0] == folder and folder:
                 ignore_files.pop()
+                self._order()
 
     def decide(self, path: str, *, is_folder: bool) -> IgnoreDecision | None:
         """Return the decision for a skipped path, or None for a path to sync."""
-        if self.everything or self.include.has(path, is_folder=is_folder):
+        if self.everything or (self.include and self.include.has(path, is_folder=is_folder)):
             return None
-        levels = [("", "", self._exclude)] if self._exclude else []
-        for name in reversed(IGNORE_FILES):
-            levels += reversed(self._files[name])
-        for folder, prefix, patterns in levels:
+        for folder, prefix, patterns in self._levels:
             inside = prefix + (path[len(folder) + 1 :] if folder else path)
             match = patterns.decision(inside, is_folder=is_folder)
             if match is not None:
@@ -193,6 +222,11 @@ class Rules:
             partial = name.startswith(".safelaunch-") and name.endswith(".part")  # of a transfer
             skipped = partial or name in _FILES or name.endswith((".pyc", ".pyo"))
         return IgnoreDecision(True, BUILT_IN) if skipped else None
+
+    def _order(self) -> None:
+        self._levels = [("", "", self._exclude)] if self._exclude else []
+        for name in reversed(IGNORE_FILES):
+            self._levels += reversed(self._files[name])
 
     def _add(self, name: str, folder: str, prefix: str, lines: list[str], shown: str) -> None:
         if any(_is_rule(line) for line in lines):

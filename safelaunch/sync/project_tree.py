@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import stat
 import sys
@@ -9,7 +10,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from safelaunch.sync import secret_files
+from safelaunch.runtime.code import secret_files
+from safelaunch.sync import ignore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +19,9 @@ if TYPE_CHECKING:
     from safelaunch.sync.ignore import Rules
 
 _ENCODED = sys.getfilesystemencoding().lower() not in ("utf-8", "utf8")
+_IS_WINDOWS = os.name == "nt"
 _REPARSE = getattr(stat, "FILE_ATTRIBUTE_REPARSE_POINT", 0x400)
+_NAME = operator.attrgetter("name")
 
 
 class Entry:
@@ -43,9 +47,9 @@ class Entry:
 
 
 def _mode(kind: str, info: os.stat_result) -> int:
-    if os.name == "nt":  # it has no such bits; scripts get theirs when they are read
+    if _IS_WINDOWS:  # it has no such bits; scripts get theirs when they are read
         return 0o755 if kind == "d" else 0o644
-    return stat.S_IMODE(info.st_mode) & 0o777
+    return info.st_mode & 0o777
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,7 @@ def scan(rules: Rules) -> Tree:
     tree = Tree(rules.root)
     with os.scandir(rules.root):
         pass
-    _TreeWalker(tree, rules).folder("", rules.root, only_included=False)
+    _TreeWalker(tree, rules.copy()).folder("", rules.root, only_included=False)
     return tree
 
 
@@ -91,7 +95,7 @@ class _TreeWalker:
     def folder(self, folder: str, local: str, *, only_included: bool) -> None:
         try:
             with os.scandir(local) as scan_entries:
-                entries = sorted(scan_entries, key=lambda entry: entry.name)
+                entries = sorted(scan_entries, key=_NAME)
         except OSError as e:
             self.tree.notes.append(f"{folder or '.'}: cannot be read ({e.strerror}): not sent")
             return
@@ -121,13 +125,12 @@ class _TreeWalker:
             markers = (os.path.join(entry.path, name) for name in ("pyvenv.cfg", "conda-meta"))
             skipped, why = any(map(os.path.exists, markers)), "an environment"
         if not skipped and not is_folder and self._is_secret(path, entry):
-            skipped, why = True, secret_files.RULE
+            skipped, why = True, ignore.SENSITIVE
         if skipped:
             self._skip(path, entry, why, is_folder=is_folder)
             return
         info = entry.stat(follow_symlinks=False)
-        is_junction = getattr(info, "st_file_attributes", 0) & _REPARSE
-        if is_folder and not is_junction:
+        if is_folder and not getattr(info, "st_file_attributes", 0) & _REPARSE:  # no junction
             self.tree.items[path] = Entry(path, entry.path, "d", info)
             self.folder(path, entry.path, only_included=False)
         elif entry.is_symlink():

@@ -16,11 +16,12 @@ from safelaunch.errors import ConfigError, HostError, Refused
 from safelaunch.runtime.plain_text import clipped, printable
 from safelaunch.runtime.transfer import blocks as transfer_blocks
 from safelaunch.runtime.units import quantity, transfer_size
-from safelaunch.sync import answers, diff, file_hashes, secret_files, transfer_progress
+from safelaunch.sync import answers, diff, file_hashes, ignore, transfer_progress
 from safelaunch.sync.diff import Difference, RemoteEntry
 from safelaunch.sync.ignore import Rules
 from safelaunch.sync.manifest import manifest_hash
-from safelaunch.sync.project_tree import Entry, Tree, scan, synced_path, total_sizes
+from safelaunch.sync.project_scan import ProjectScan, ScanResult, scan_tree, tree_digest
+from safelaunch.sync.project_tree import Entry, Tree, synced_path, total_sizes
 from safelaunch.sync.sender import PackedBlock, Sender, batches, pack_header
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class Summary:
             text = f"{quantity(self.left, 'file')} of earlier syncs remain on the host"
             output.append(text + ("; --delete removes them" if removes else ""))
         output += [f"not removed on the host: {path} {why}" for path, why in self.not_removed]
-        secrets = [s.path for s in self.skipped if s.why == secret_files.RULE]
+        secrets = [s.path for s in self.skipped if s.why == ignore.SENSITIVE]
         if secrets:
             how = "name them in `sync: {include: [...]}`" if removes else "push them by their names"
             names = transfer_progress.join_some(secrets)
@@ -95,7 +96,7 @@ class Summary:
         return output + self._skipped_lines() + [f"note: {clipped(note)}" for note in self.notes]
 
     def _skipped_lines(self) -> list[str]:
-        others = [s for s in self.skipped if s.why != secret_files.RULE]
+        others = [s for s in self.skipped if s.why != ignore.SENSITIVE]
         sized = [(s, *self.skipped_sizes[s.path]) for s in others if self.skipped_sizes]
         shown = [
             f"{printable(skipped.path)} ({'' if is_complete else 'more than '}"
@@ -118,16 +119,20 @@ def start_push(
     force: bool = False,
     cache: str | None = None,
     run_sync: RunSync | None = None,
+    scan: ProjectScan | None = None,
 ) -> PendingPush:
     """Scan the project and request the state of the host, without waiting for the answer.
 
-    `cache`: the folder of the hash cache. Raises ConfigError for a project that cannot be read,
-    HostError.
+    `scan` is one under way, else a new one; `cache`: the folder of the hash cache. Raises
+    ConfigError for a project that cannot be read, HostError.
     """
-    hash_cache = file_hashes.HashCache(cache, project_root)
-    tree = _scan(rules or Rules(project_root))
+    scan = scan or ProjectScan(rules or Rules(project_root), cache)
+    if not scan.is_done(agent.round_trip):
+        # a project that large is worth a round trip: the host reads its side of it meanwhile
+        agent.ask_first("receive.list_target", **_state_request(target, run_sync, force=force))
+        agent.launch()
     options: dict[str, Any] = {"force": force, "delete": delete, "run_sync": run_sync}
-    return PendingPush(agent, target, tree, hash_cache, **options)
+    return PendingPush(agent, target, scan.result(), **options)
 
 
 def push_file(
@@ -150,22 +155,23 @@ def push_file(
     """
     hash_cache = file_hashes.HashCache(cache, path)
     if os.path.isdir(path):
-        tree, folder = _scan(Rules(path, everything=True)), target
+        tree, folder = scan_tree(Rules(path, everything=True)), target
     else:
         tree, folder = _single_file(path, target)
     for item in tree.items.values():
         item.verbatim = True
-    pending = PendingPush(agent, folder, tree, hash_cache, force=force, destination=destination)
+    scanned = ScanResult(tree, hash_cache, tree_digest(tree, hash_cache))
+    pending = PendingPush(agent, folder, scanned, force=force, destination=destination)
     summary = pending.finish(report=report, progress=progress, limit=None)
     # other files in the folder do not belong to this transfer
     return summary if os.path.isdir(path) else dataclasses.replace(summary, left=0)
 
 
-def _scan(rules: Rules) -> Tree:
-    try:
-        return scan(rules)
-    except OSError as e:
-        raise ConfigError(f"cannot be read: {e.strerror}", where=rules.root) from e
+def _state_request(target: str, run_sync: RunSync | None, *, force: bool) -> dict[str, Any]:
+    """Return the words that open a folder on the host: those of a copy, without `run_sync`."""
+    if run_sync is None:
+        return {"target": target}
+    return {"target": target, "owner": run_sync.owner, "force": force}
 
 
 def _single_file(path: str, target: str) -> tuple[Tree, str]:
@@ -189,8 +195,7 @@ class PendingPush:
         self,
         agent: AgentCalls,
         target: str,
-        tree: Tree,
-        cache: file_hashes.HashCache,
+        scanned: ScanResult,
         *,
         force: bool,
         delete: bool = False,
@@ -203,15 +208,15 @@ class PendingPush:
         """
         self.agent = agent
         self.target = target
-        self.tree = tree
-        self.cache = cache
+        self.tree, self.cache, self.digest = scanned
+        self.started = time.monotonic()
         self.force = force
         self.delete = delete
         self.destination = destination
         self.run_sync = run_sync
         self.suffix = self.place = ""
+        self.methods: tuple[str, ...] = ()  # of compression that the host has, beside zlib
         self.confirmed = False
-        self.digest = manifest_hash(tree.items.values()) if cache.fill_hashes(tree.files) else ""
         self.pending = self._request_state(take_over=False)
 
     def finish(
@@ -244,6 +249,7 @@ class PendingPush:
         rows, answer = self._compare()
         destination = str(answer["target"])
         self.suffix = self.suffix or str(answer["suffix"])
+        self.methods = tuple(map(str, answer["compression"]))
         if answer["same"]:
             return self._summary(destination, left=int(answer["left"]))
         recorded = list(rows)
@@ -269,12 +275,12 @@ class PendingPush:
     # -- state of the host
 
     def _request_state(self, *, take_over: bool) -> PendingAnswer:
-        request: dict[str, Any] = {"target": self.target, "digest": self.digest}
-        request |= {"delete": self.delete, "take_over": take_over}
+        # a copy is the run's alone: it has no other owner
+        owned = None if self.place else self.run_sync
+        request = _state_request(self.target, owned, force=self.force)
+        request |= {"digest": self.digest, "delete": self.delete, "take_over": take_over}
         if self.run_sync is not None:
             request["run"] = self.run_sync.run
-            if not self.place:  # a copy is the run's alone
-                request |= {"owner": self.run_sync.owner, "force": self.force}
         return self.agent.ask_first("receive.compare", **request)
 
     def _compare(self) -> tuple[dict[str, RemoteEntry], Any]:
@@ -408,7 +414,7 @@ class PendingPush:
         total = sum(item.size for item in changes.files)
         meter = transfer_progress.Meter("sending", total, self.progress)
         run = None if self.run_sync is None else self.run_sync.run
-        sender = Sender(self.agent, meter, force=self.force, run=run)
+        sender = Sender(self.agent, meter, force=self.force, run=run, methods=self.methods)
         small = [item for item in changes.files if item.size <= file_hashes.LARGE]
         large = [item for item in changes.files if item.size > file_hashes.LARGE]
         removed = self._to_remove(changes, rows)
@@ -487,7 +493,7 @@ class PendingPush:
             skipped=tuple(self.tree.skipped),
             skipped_sizes=sizes,
             notes=tuple(self.tree.notes),
-            seconds=time.monotonic() - self.cache.started,
+            seconds=time.monotonic() - self.started,
             entries=tuple(self.tree.items.values()),
             suffix=self.suffix,
             place=self.place,

@@ -10,21 +10,23 @@ import os
 import queue
 import struct
 import threading
-import time
 import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from safelaunch.runtime.agent import wire
 from safelaunch.runtime.transfer import blocks as transfer_blocks
-from safelaunch.sync import file_hashes
+from safelaunch.runtime.transfer import compression
+from safelaunch.sync import answers, file_hashes
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator
+    from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 
     from safelaunch.sync.project_tree import Entry
     from safelaunch.sync.transfer_progress import Meter
 
-TRIAL = 1 << 19  # bytes of contents in the block that measures the network speed
+TRIAL = 1 << 19  # bytes of contents in the block that measures the rate of the link
+_SLICE = 1 << 14  # bytes of it on the wire that come by themselves
+_AHEAD = 4  # blocks that are sent before the host's answer to those before them is read
 BLOCK = 1 << 20  # bytes of contents in one block
 CALL = 16 << 20  # bytes per call: the host's answer may be that the disk is full
 CHUNK = 4 * wire.PIECE  # of a large file, read and hashed at once
@@ -42,7 +44,9 @@ class AgentCalls(Protocol):
     """The calls of the agent on a host (remote/agent_client.py)."""
 
     host: str
+    round_trip: float  # seconds, at most
 
+    def launch(self) -> None: ...
     def call(self, verb: str, data: Iterable[bytes] | None = None, **request: Any) -> Any: ...
     def stream(self, verb: str, **request: Any) -> Generator[bytes, None, Any]: ...
     def ask(
@@ -106,20 +110,33 @@ def pack_header(**head: Any) -> PackedBlock:
     return PackedBlock(transfer_blocks.pack(head, [], 1))
 
 
+class PackedExtent(NamedTuple):
+    """A part of a large file in its wire format, and its size in the file."""
+
+    head: bytes
+    data: bytes
+    size: int
+
+
 class Sender:
     """Sends the files of one sync to the host. Calls raise HostError."""
 
     def __init__(
-        self, agent: AgentCalls, meter: Meter, *, force: bool, run: str | None = None
+        self,
+        agent: AgentCalls,
+        meter: Meter,
+        *,
+        force: bool,
+        run: str | None = None,
+        methods: Collection[str] = (),
     ) -> None:
-        """`run`: the id of the run that the files are for."""
+        """`run`: the id of the run that the files are for; `methods` of compression there."""
         self.agent = agent
         self.meter = meter
         self.force = force
         self.run = run
-        self.speed = _CompressionLevel()
-        self._trying = False
-        self._last = (0, 0.0)  # size of the last block, and when it went
+        self.compressor = compression.Compressor(methods)
+        self._unanswered: PendingAnswer | None = None  # whose data was sent
         self.sent = 0  # bytes on the wire
         self.conflicts: list[tuple[str, str]] = []
         self.not_removed: list[tuple[str, str]] = []
@@ -131,65 +148,83 @@ class Sender:
     # -- small files
 
     def blocks(self, blocks: Iterator[PackedBlock], need: int) -> None:
-        """Send blocks, in calls of a limited length."""
-        with contextlib.closing(prefetch(blocks, 4)) as prefetched:
-            try:
-                self._blocks(prefetched, need)
-            finally:
-                self.speed.decided.set()  # no thread may wait for the trial block any longer
+        """Send blocks, of which the last ends the sync or is followed by large files.
 
-    def _blocks(self, blocks: Iterator[PackedBlock], need: int) -> None:
-        first_block = next(blocks, None)
-        while first_block is not None:
-            data = self._one_call(first_block, blocks)
-            answer = self.agent.call(
-                "receive.put", data=data, force=self.force, need=need, run=self.run
-            )
-            if self._trying:
-                size, sent_at = self._last
-                self.speed.measured(size, time.perf_counter() - sent_at - answer["worked"])
-                self._trying = False
+        They go in calls of a limited length; each is answered while the next one is on its way.
+        """
+        with contextlib.closing(prefetch(blocks, 4)) as prefetched:
+            block = self._next(prefetched)
+            while block is not None:
+                reply = self.agent.ask(
+                    "receive.put",
+                    data=self._one_call(block, prefetched),
+                    force=self.force,
+                    need=need,
+                    run=self.run,
+                )
+                self._settle()
+                self._unanswered = reply
+                need = 0  # checked once, before the first file
+                block = self._next(prefetched)
+        answer = self._settle()
+        if "left" in answer:
             self.conflicts += map(tuple, answer["conflicts"])
             self.not_removed += map(tuple, answer["kept"])
-            self.removed += answer["removed"]
-            self.left = answer["left"]
-            need = 0  # checked once, before the first file
-            first_block = next(blocks, None)
+            self.removed, self.left = answer["removed"], answer["left"]
+
+    def _next(self, prefetched: Iterator[T]) -> T | None:
+        """Return the next item, None at the end; meanwhile the link may be idle."""
+        self.compressor.is_awaited = True
+        item = next(prefetched, None)
+        self.compressor.is_awaited = False
+        return item
+
+    def _settle(self) -> Any:
+        """Wait for the answer of the call before, if it was not read yet, and return it."""
+        reply, self._unanswered = self._unanswered, None
+        if reply is None:
+            return {}
+        answer = reply.result()
+        with answers.checked(self.agent.host):
+            size = int(answer["arrived"])
+            if size:
+                self.compressor.measured(size, float(answer["waited"]), float(answer["took"]))
+        return answer
 
     def _one_call(
         self, first_block: PackedBlock, remaining: Iterator[PackedBlock]
     ) -> Iterator[bytes]:
-        sent, block = 0, first_block  # type: int, PackedBlock | None
+        sent, count, block = 0, 0, first_block  # type: int, int, PackedBlock | None
         while block is not None:
-            self._last = (len(block.data), time.perf_counter())
-            yield block.data
+            step = _SLICE if block.is_trial else len(block.data)
+            for start in range(0, len(block.data), step):
+                yield block.data[start : start + step]
             self.meter.add(block.size)
-            sent += len(block.data)
-            if block.is_trial:
-                self._trying = True
-            block = next(remaining, None) if sent < CALL and not block.is_trial else None
+            sent, count = sent + len(block.data), count + 1
+            if count == _AHEAD:
+                self._settle()
+            block = self._next(remaining) if sent < CALL and not block.is_trial else None
         self.sent += sent
 
     def pack(self, items: Iterable[Entry]) -> Iterator[PackedBlock]:
         """Yield blocks of small files; compressed files are not compressed again."""
-        text, dense = _BlockBuilder(0), _BlockBuilder(0)
-        trial_sent = False
+        text, dense = _BlockBuilder(), _BlockBuilder()
+        is_measured = False
         for item in items:
             content = self._read(item)
             if content is None:
                 continue
             block = dense if _is_dense(content.data) else text
             block.add(item, content.data)
-            if not trial_sent and block.size >= TRIAL:
-                trial_sent = True
-                yield block.build(is_trial=True)
-            elif block.size >= BLOCK:
-                text.level = self.speed.level()
-                yield block.build()
-        text.level = self.speed.level() if trial_sent else 1
+            if block.size >= (BLOCK if is_measured else TRIAL):
+                yield block.build(self._method(block is dense), is_trial=not is_measured)
+                is_measured = True
         for block in (text, dense):
             if block.rows:
-                yield block.build()
+                yield block.build(self._method(block is dense))
+
+    def _method(self, is_dense: bool) -> Callable[[bytes], tuple[bytes, bytes]]:
+        return _store if is_dense else self.compressor.compress
 
     def _read(self, item: Entry) -> file_hashes.FileContent | None:
         try:
@@ -239,8 +274,10 @@ class Sender:
                 return True
             self.meter.skip(offset)
             remaining = item.size - offset
-            with contextlib.closing(prefetch(_read_hashed(file, hasher, remaining), 4)) as pieces:
-                self._receive(item, pieces, remaining)
+            self.compressor.restart()  # what was read ahead of a file that has changed is not sent
+            extents = self._extents(_read_hashed(file, hasher, remaining))
+            with contextlib.closing(prefetch(extents, 4)) as prefetched:
+                self._receive(item, prefetched, remaining)
             after = os.fstat(file.fileno())
         if (previous.st_size, previous.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
             return False
@@ -251,18 +288,22 @@ class Sender:
         self.conflicts += map(tuple, answer.get("conflicts", ()))
         return bool(answer.get("same", True))
 
-    def _receive(self, item: Entry, pieces: Iterator[bytes], size: int) -> None:
+    def _extents(self, pieces: Iterator[bytes]) -> Iterator[PackedExtent]:
+        """Yield the pieces of a large file in their wire format."""
+        for data in pieces:
+            kind, packed = self._method(_is_dense(data))(data)
+            yield PackedExtent(transfer_blocks.HEAD.pack(kind, len(packed)), packed, len(data))
+
+    def _receive(self, item: Entry, extents: Iterator[PackedExtent], size: int) -> None:
         """Send the remainder. The host writes the data of a call while the next one is sent."""
-        previous: PendingAnswer | None = None
         while size:
-            count = min(LARGE_CALL, size)
-            data = self._pieces(pieces, count)
-            request = self.agent.ask("receive.receive", data=data, path=item.path)
-            if previous is not None:
-                previous.result()
-            previous, size = request, size - count
-        if previous is not None:
-            previous.result()
+            # a short one measures the rate of the link
+            count = min(LARGE_CALL if self.compressor.rate else CHUNK, size)
+            data = self._pieces(extents, count)
+            reply = self.agent.ask("receive.receive", data=data, path=item.path)
+            self._settle()
+            self._unanswered, size = reply, size - count
+        self._settle()
 
     def _resume(self, item: Entry, file: Any, hasher: Any) -> int:
         """Return the length of the identical prefix on the host: 0 for none, -1 for a conflict."""
@@ -296,13 +337,18 @@ class Sender:
             return []
         return itertools.chain((first_mark,), stream)
 
-    def _pieces(self, chunks: Iterator[bytes], count: int) -> Iterator[bytes]:
-        while count:
-            chunk = next(chunks)
-            yield chunk
-            count -= len(chunk)
-            self.sent += len(chunk)
-            self.meter.add(len(chunk))
+    def _pieces(self, extents: Iterator[PackedExtent], size: int) -> Iterator[bytes]:
+        count = 0
+        while size:
+            extent = self._next(extents)
+            assert extent is not None  # noqa: S101 - for mypy
+            yield extent.head
+            yield extent.data
+            size, count = size - extent.size, count + 1
+            self.sent += len(extent.data)
+            self.meter.add(extent.size)
+            if count == _AHEAD:
+                self._settle()
 
 
 class _ReadError(Exception):
@@ -328,35 +374,10 @@ def _open(item: Entry) -> Any:
         raise _ReadError(e.strerror) from e
 
 
-class _CompressionLevel:
-    """Decides whether to compress: not on a network that is faster than zlib.
-
-    One block is sent uncompressed, alone in its call; the network time is the time of the call
-    without the time that the host worked.
-    """
-
-    _FAST = 30e6  # bytes a second
-
-    def __init__(self) -> None:
-        self._level = 1
-        self.decided = threading.Event()
-
-    def measured(self, size: int, seconds: float) -> None:
-        """Set the level from the result of the trial block."""
-        self._level = 0 if size > self._FAST * seconds else 1
-        self.decided.set()
-
-    def level(self) -> int:
-        """Wait for the trial block and return the zlib level."""
-        self.decided.wait()
-        return self._level
-
-
 class _BlockBuilder:
     """Collects the files of a block."""
 
-    def __init__(self, level: int) -> None:
-        self.level = level
+    def __init__(self) -> None:
         self.rows: list[list[Any]] = []
         self.contents: list[bytes] = []
         self.size = 0
@@ -366,12 +387,18 @@ class _BlockBuilder:
         self.contents.append(data)
         self.size += len(data)
 
-    def build(self, *, is_trial: bool = False) -> PackedBlock:
-        """Return the block, and start a new one."""
-        data = transfer_blocks.pack({"f": self.rows}, self.contents, self.level)
-        packed = PackedBlock(data, self.size, is_trial)
+    def build(
+        self, method: Callable[[bytes], tuple[bytes, bytes]], *, is_trial: bool = False
+    ) -> PackedBlock:
+        """Return the block, compressed by a method, and start a new one."""
+        body = transfer_blocks.body({"f": self.rows}, self.contents)
+        packed = PackedBlock(transfer_blocks.frame(*method(body)), self.size, is_trial)
         self.rows, self.contents, self.size = [], [], 0
         return packed
+
+
+def _store(data: bytes) -> tuple[bytes, bytes]:
+    return compression.STORED, data
 
 
 def _is_dense(data: bytes) -> bool:

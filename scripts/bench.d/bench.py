@@ -30,9 +30,11 @@ from failures import failures
 from flood import flood
 from kills import ROOT, matrix, tests
 from lint import lint
+from loop import loop
 from many_hosts import many_hosts
-from remote import remote
+from remote import queries, remote
 from rows import SAFELAUNCH, Row, home
+from slow_line import slow_line
 from sync import sync
 from timing import cost, first_line, median_difference, median_ratio, pairs
 
@@ -250,6 +252,9 @@ SUBJECTS: dict[str, Callable[[], Iterator[Row]]] = {
     "flood": flood,
     "sync": sync,
     "remote": remote,
+    "loop": loop,
+    "queries": queries,
+    "slow-line": slow_line,
     "many-hosts": many_hosts,
     "lint": lint,
     "facts": facts,

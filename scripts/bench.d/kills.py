@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 CASCADES = 50
 KILLS = 20
-AT_A_TIME = 2  # cases that run beside each other: each starts three processes or more
+# Cases that run beside each other, on two cores: where ranks or a network are waited for, more.
+AT_A_TIME = 2
+KILLS_AT_A_TIME = 3
+CUTS_AT_A_TIME = 4
 
 
 def tests(name: str) -> Any:
@@ -40,6 +43,7 @@ def matrix() -> Iterator[Row]:
         "kill matrix: INT, TERM, HUP, KILL to client, tmux, supervisor, launcher, rank under "
         "accelerate and torchrun, the stated end within 20 s",
         [(str(case), kills.run_case, case) for case in kills.CASES],
+        KILLS_AT_A_TIME,
     )
     ranks = [random.randrange(cascade.RANKS) for _ in range(CASCADES)]  # noqa: S311 - no secret
     yield _row(
@@ -63,6 +67,7 @@ def matrix() -> Iterator[Row]:
         f"cuts: the connection cut at five moments each of {', '.join(cuts.STEPS)}: nothing lost, "
         "nothing started twice, no wrong state",
         [(str(case), cuts.run_case, case) for case in cuts.CASES],
+        CUTS_AT_A_TIME,
     )
     yield _row(
         "cuts while the agent's files are put on a new host",

@@ -8,9 +8,8 @@ import time
 from statistics import median
 from typing import TYPE_CHECKING
 
-from kills import tests
-from latency import Latency
-from rows import SAFELAUNCH, Row, home
+from latency import far_server
+from rows import SAFELAUNCH, Row
 from timing import median_ratio, pairs
 
 if TYPE_CHECKING:
@@ -24,27 +23,23 @@ DELAY = 0.1  # seconds each way
 
 def many_hosts() -> Iterator[Row]:
     """Yield the wall time of `ps` of many hosts on a long line, and its CPU time."""
-    sshd = tests("support.ssh.sshd")
-    why = sshd.missing()
-    if why:
-        yield Row("many hosts over sshd", f"not measured: {why}", f"<= {RATIO}", None)
-        return
-    with (
-        home() as (folder, env),
-        sshd.Sshd({"MaxStartups": "500"}) as server,
-        Latency(server.address, server.port) as line,
-    ):
+    with far_server("many hosts over sshd", f"<= {RATIO}", {"MaxStartups": "500"}) as far:
+        if isinstance(far, Row):
+            yield far
+            return
+        folder, environ, server, line = far
         line.delay = DELAY
         names = [f"gpu{number:02}" for number in range(HOSTS)]
         alias = f"HostKeyAlias [{server.address}]:{server.port}"
-        far = server.ssh_config(" ".join(names)).replace(f"Port {server.port}", f"Port {line.port}")
+        hosts = server.ssh_config(" ".join(names)).replace(
+            f"Port {server.port}", f"Port {line.port}"
+        )
         config = os.path.join(folder, ".ssh", "config")
         os.mkdir(os.path.dirname(config), 0o700)
         with open(config, "w", encoding="utf-8") as file:
-            file.write(f"{far}  {alias}\n")
+            file.write(f"{hosts}  {alias}\n")
         listing = [SAFELAUNCH, "ps", *(word for name in names for word in ("--host", name))]
         ssh = ["ssh", "-F", config, "-o", "LogLevel=ERROR"]
-        environ = {**env, "HOME": folder}
         measured = pairs(
             PAIRS,
             lambda: _at_once([listing], environ),

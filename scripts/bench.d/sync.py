@@ -89,7 +89,7 @@ def _connected(server: Any) -> Iterator[Any]:
 
 def _small(folder: str, place: Place) -> Iterator[Row]:
     project = os.path.join(folder, "project")
-    _write(project)
+    write_project(project)
     rsync = _program("rsync")
     ours = partial(_sync, folder, project, place)
     theirs = partial(_rsync, rsync, folder, project, place)
@@ -100,9 +100,7 @@ def _small(folder: str, place: Place) -> Iterator[Row]:
         return run()
 
     def edited(run: Callable[[], float]) -> float:
-        for number in range(_EDITED):
-            with open(_path(project, number), "a", encoding="utf-8") as file:
-                file.write(f"# {time.time_ns()}\n")
+        edit(project)
         return run()
 
     what = f"sync of {FILES:,} files (36 MB)"
@@ -188,11 +186,18 @@ def _timed(command: BaseCommand) -> float:
     return time.perf_counter() - start
 
 
-def _write(project: str) -> None:
+def edit(project: str) -> None:
+    """Append a line to ten files of a project."""
+    for number in range(_EDITED):
+        with open(_path(project, number), "a", encoding="utf-8") as file:
+            file.write(f"# {time.time_ns()}\n")
+
+
+def write_project(project: str, count: int = FILES) -> None:
     """Write files of source text: pieces of the standard library, of lengths as code has them."""
     text = _text()
     chance = random.Random(1)  # noqa: S311 - the same files each time
-    for number in range(FILES):
+    for number in range(count):
         path = _path(project, number)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         size = min(int(chance.expovariate(1 / MEAN)) + 10, len(text) // 2)

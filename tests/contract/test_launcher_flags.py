@@ -53,3 +53,11 @@ def test_short_flags_mean_what_the_installed_launcher_means(name: str) -> None:
             assert f"--{table.name(short)}".replace("_", "-") in [
                 o.replace("_", "-") for o in action.option_strings
             ]
+
+
+def test_the_predecessor_of_torchrun_has_one_switch_more() -> None:
+    launch = importlib.import_module("torch.distributed.launch")
+    words = ["--use_env", "--nproc-per-node", "2", "train.py"]
+    assert launch.parse_args(words).use_env
+    table = launchers.load("torchrun").MODULE_FLAGS["torch.distributed.launch"]
+    assert table.switches - TABLES["torchrun"].switches == {"use_env"}

@@ -24,9 +24,13 @@ SITE = ast.parse((PACKAGE / "runtime" / "site" / "sitecustomize.py").read_text(e
 
 
 def is_of(value: object, kind: Any) -> bool:
-    """Whether a value has an annotated type: a class, one of several, a tuple of text."""
+    """Whether a value has an annotated type: a class, one of several, a tuple of text, a dict."""
     if get_origin(kind) is tuple:
         return isinstance(value, tuple) and all(isinstance(item, str) for item in value)
+    if get_origin(kind) is dict:
+        pairs = value.items() if isinstance(value, dict) else [(None, None)]
+        of_key, of_value = get_args(kind)
+        return all(isinstance(k, of_key) and isinstance(v, of_value) for k, v in pairs)
     return isinstance(value, tuple(get_args(kind)) or kind)
 
 

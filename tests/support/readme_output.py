@@ -127,7 +127,7 @@ def failure(project: Project) -> str:
     project.write("src/data.py", COLLATE)
     (command,) = commands("failure")
     printed = project.printed(command, stdout=False)
-    (block,) = re.findall(r"^job-.*", printed, re.MULTILINE | re.DOTALL)
+    (block,) = re.findall(r"^train-\d.*", printed, re.MULTILINE | re.DOTALL)
     return f"$ safelaunch {command}\n{block}"
 
 

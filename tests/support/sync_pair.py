@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import subprocess
 import sys
@@ -29,6 +30,7 @@ class CountingAgent(Agent):
         self.cut_after: int | None = None
         self.cut_after_reading: int | None = None
         super().__init__("box", self._receive, self._send)
+        self.round_trip = math.inf  # one request for all, however slow this machine is now
 
     def _receive(self, size: int) -> bytes:
         assert self.process.stdout is not None

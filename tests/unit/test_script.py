@@ -198,6 +198,25 @@ def test_a_scrubbed_name_may_be_set_by_the_job(project: Project) -> None:
     assert launch(project, "env: {PMI_RANK: 1}\n", PMI_RANK="2").env["PMI_RANK"] == "1"
 
 
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("env_from: [SLURM_JOB_ID]", {"SLURM_JOB_ID"}),
+        ("env_from: [GROUP_TOKEN, NNODES]", {"GROUP_TOKEN", "NNODES"}),
+        ("inherit: [NNODES, GROUP_TOKEN]", {"GROUP_TOKEN", "NNODES"}),
+        ("inherit: [SLURM_*]", {"SLURM_JOB_ID", "SLURM_NTASKS"}),
+        ("inherit: [S*, PMI_*]", {"SLURM_JOB_ID", "SLURM_NTASKS"}),
+        ("inherit: [SLURM_N*]\nenv_from: [NNODES]", {"SLURM_NTASKS", "NNODES"}),
+    ],
+)  # fmt: skip
+def test_what_a_job_asks_for_is_handed_on(project: Project, text: str, names: set[str]) -> None:
+    left = {"GROUP_TOKEN": "a b", "NNODES": "2", "SLURM_JOB_ID": "7", "SLURM_NTASKS": "8"}
+    launched = launch(project, f"{text}\n", **left).env
+    assert {name: launched[name] for name in left if name in launched} == {
+        name: left[name] for name in names
+    }
+
+
 def test_nothing_else_is_inherited_with_none(project: Project) -> None:
     assert "MINE" not in launch(project, "inherit: none\n", MINE="1").env
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from safelaunch.config.schema import text_checks
 from safelaunch.config.yaml_io.node import Node
 from safelaunch.errors import ConfigError
-from safelaunch.lint import file_text, secrets
+from safelaunch.lint import secrets, text_file
 from safelaunch.model import Origin
 from safelaunch.report.redact.redactor import Redactor
 from safelaunch.secrets_in_text import TOKENS, WEBHOOK, Token, tokens
@@ -64,7 +64,7 @@ def test_a_webhook_is_found_by_lint_refused_in_a_job_and_redacted() -> None:
 
 def assert_is_hidden(text: str, secret: str) -> None:
     line = f'value = "{text}"'
-    source = file_text.decode("train.py", line.encode())
+    source = text_file.decode("train.py", line.encode())
     assert source is not None
     assert [finding.id for finding in secrets.check_text(source)][:1] == ["secret"]
     with pytest.raises(ConfigError, match="access token"):

@@ -184,7 +184,7 @@ def sets(host: HostContext) -> Answer | None:
     if needed is False or (own is None and needed is None):
         return None
     clashes, used = [], set()
-    for run in host.answer("runs"):
+    for run in host.answer("runs")["live"]:
         others = _indices(host, _devices_of_run(run)) or set()
         shared = sorted(others if own is None else others & own)
         used |= others

@@ -184,11 +184,15 @@ _NAMES = (
 )
 
 
-@check("live-runs", asks=lambda _: [("runs",)], quick=True)
+def _live_questions(host: HostContext) -> Iterable[Question]:
+    return [("runs",), *(("real", path) for path in sorted(_result_folders(host)))]
+
+
+@check("live-runs", asks=_live_questions, quick=True)
 def live_runs(host: HostContext) -> Iterator[Answer]:
     """Whether no run in progress writes to the same folder or checkpoints, or is the same job."""
     clashes: dict[str, Answer] = {}
-    for run in host.answer("runs"):
+    for run in host.answer("runs")["live"]:
         run_id = str(run.get("id"))
         if run_id in clashes:
             continue
@@ -207,11 +211,18 @@ def live_runs(host: HostContext) -> Iterator[Answer]:
 def _shared_result(host: HostContext, run: Mapping[str, Any]) -> str:
     """Return which results a run has in common with this job; nothing where there are none."""
     node, cwd, argv = _planned(host, run)
-    own, theirs = _result_folders(host), _folders_of(host, node, cwd, argv)
-    both = [path for path in theirs if path in own]
+    own = _result_folders(host)
+    # where links lead, as the host says: each of two jobs may name one folder in its own way
+    own |= {a["value"] for q, a in host.answers.items() if q[0] == "real" and "value" in a}
+    real = node.get("real") or {}
+    theirs = _folders_of(host, node, cwd, argv)
+    both = [path for path in theirs if path in own or real.get(path) in own]
     if both:
         return f"writes to {both[0]} as well"
     recovery = host.job.supervision.recovery
+    log, other_log = _log(host), run.get("log")
+    if log and other_log and "{" not in log and job_paths.host_path(host, log) == other_log:
+        return f"writes its log to {log} as well"
     glob, other = recovery and recovery.checkpoint, (run.get("plan") or {}).get("checkpoint")
     if glob and other and job_paths.host_path(host, glob) == _join(host, cwd, str(other)):
         return f"has its checkpoints in {glob} as well"

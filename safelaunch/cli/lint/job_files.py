@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from safelaunch.config.resolve import read_job
 from safelaunch.config.schema.files import JOB
 from safelaunch.errors import ConfigError
-from safelaunch.lint import file_variables
+from safelaunch.lint import variables
 from safelaunch.lint.env.model import Facts
-from safelaunch.lint.file_variables import VariableLocation
+from safelaunch.lint.variables import VariableLocation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -56,7 +56,7 @@ def _variables(tree: Node, machine: Facts) -> Iterator[LintFinding]:
     count = len(hosts.items) if hosts is not None and hosts.kind == "list" else None
     facts = machine._replace(
         launcher=launcher.text if launcher is not None else None,
-        nodes=file_variables.parse_count(nodes.text) if nodes is not None else count,
+        nodes=variables.parse_count(nodes.text) if nodes is not None else count,
     )
     yield from _check_mapping(tree.get("env"), facts)
     if smoke is not None:
@@ -75,7 +75,7 @@ def _check_mapping(env: Node | None, facts: Facts) -> Iterator[LintFinding]:
             origin = key.origin
             file = origin.source.replace(os.sep, "/")
             locations[key.text] = VariableLocation(file, origin.line, origin.column, key.plain)
-    yield from file_variables.check_variables(values, locations, facts)
+    yield from variables.check_variables(values, locations, facts)
 
 
 # -- stored facts of hosts -------------------------------------------------------------------------

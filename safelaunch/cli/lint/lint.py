@@ -15,10 +15,10 @@ import click
 from safelaunch.cli.lint.select_files import IGNORE_FILE, MAX_BYTES, is_ignored, read, select_files
 from safelaunch.cli.output import print_json, say, terminal_width, wrap
 from safelaunch.errors import ConfigError
-from safelaunch.lint import file_text, secrets
-from safelaunch.lint.file_kinds import FileKind
+from safelaunch.lint import secrets, text_file
 from safelaunch.lint.finding import ERROR, NOTE, LintFinding
 from safelaunch.lint.fix import apply_edits, unified_diff
+from safelaunch.lint.kinds import FileKind
 from safelaunch.lint.run import check
 from safelaunch.runtime.plain_text import printable
 from safelaunch.runtime.units import quantity
@@ -191,7 +191,7 @@ def _location(error: ConfigError, shown: str) -> tuple[str, int, int]:
 def _is_ignored(finding: LintFinding) -> bool:
     """Whether a comment or an ignore file excludes a finding."""
     try:
-        text = file_text.decode(finding.file, read(finding.file))
+        text = text_file.decode(finding.file, read(finding.file))
     except ConfigError:
         return False
     return text is not None and (

@@ -9,7 +9,7 @@ import stat
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.errors import ConfigError
-from safelaunch.lint.file_kinds import kind_by_name
+from safelaunch.lint.kinds import kind_by_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

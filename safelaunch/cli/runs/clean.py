@@ -37,8 +37,9 @@ _SHOWN = 3  # files by name
 def command(hosts: tuple[str, ...], hosts_path: str | None, **options: Any) -> int:
     """Remove the copies of projects that ended runs have on their hosts, and of old versions.
 
-    A run gets a copy where another one uses the project's folder. What it has made is moved into
-    that folder first. By default the hosts of the runs that this machine has started are asked.
+    A run gets a copy where another one uses the project's folder, or where `rerun` needs older
+    code. What it has made on a host is moved into that folder first. By default the hosts of the
+    runs that this machine has started are asked, and this machine is cleaned.
     """
     from safelaunch.remote.parallel import together
 
@@ -63,22 +64,28 @@ def command(hosts: tuple[str, ...], hosts_path: str | None, **options: Any) -> i
         for row in ([] if isinstance(answer, HostError) else answer[0])
     ]
     own = [] if hosts else _own_copies(is_dry=options["dry_run"])
+    rows += [] if hosts else _own_trees(options)
+    packs, size = (0, 0) if hosts else _own_contents(is_dry=options["dry_run"])
     copies = own + [
         {"host": host, "folder": printable(folder)}
         for (_, host), answer in zip(pairs, answers, strict=True)
         for folder in ([] if isinstance(answer, HostError) else answer[1])
     ]
     if options["as_json"]:
-        print_json({"version": 1, "trees": rows, "copies": copies})
+        contents = {"packs": packs, "size": size}
+        print_json({"version": 1, "trees": rows, "copies": copies, "contents": contents})
     for row in () if options["as_json"] else rows:
         click.echo(_line(row, is_dry=options["dry_run"]))
     for copy in () if options["as_json"] else copies:
         verb = "would be removed" if options["dry_run"] else "removed"
         click.echo(f"{copy['host']}:{copy['folder']}: {verb} (an earlier version of safelaunch)")
+    if packs and not options["as_json"]:
+        verb = "would be removed" if options["dry_run"] else "removed"
+        click.echo(f"stored code that no recorded run uses: {verb} ({transfer_size(size)})")
     errors = [answer for answer in answers if isinstance(answer, HostError)]
     for error in errors:
         report(error)
-    if not rows and not copies and not errors and not options["as_json"]:
+    if not rows and not copies and not packs and not errors and not options["as_json"]:
         say("no run has a copy of a project on " + (", ".join(n for _, n in pairs) or "any host"))
     return errors[0].exit_code if errors else 0
 
@@ -102,6 +109,26 @@ def _own_copies(*, is_dry: bool) -> list[dict[str, str]]:
     if not is_dry:
         runtime_copy.sweep(home, 0.0)
     return [{"host": "localhost", "folder": folder} for folder in folders]
+
+
+def _own_trees(options: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the copies of projects that `rerun` has made on this machine; removes them."""
+    from safelaunch.start.clean_code import clean_trees
+
+    trees = clean_trees(
+        store.home(os.environ),
+        remove_all=options["remove_all"],
+        force=options["force"],
+        is_dry=options["dry_run"],
+    )
+    return [{"host": "localhost", **row} for row in trees]
+
+
+def _own_contents(*, is_dry: bool) -> tuple[int, int]:
+    """Return number and bytes of the packs of code that no run here has; removes them."""
+    from safelaunch.start.clean_code import clean_contents
+
+    return clean_contents(store.home(os.environ), is_dry=is_dry)
 
 
 def _line(row: dict[str, Any], *, is_dry: bool) -> str:

@@ -46,7 +46,7 @@ def command(hosts: tuple[str, ...], hosts_path: str | None, show_all: bool, as_j
     """List runs: those that are running, and the newest that have ended.
 
     The state of runs on hosts is queried there, on all hosts at once; rows appear as they answer.
-    Exit code 4: a host of `--host` does not answer.
+    Exit code 4: a host does not answer; its runs are `unknown`.
     """
     runs = catalog()
     names = runs.expand(hosts, hosts_path) if hosts else []
@@ -66,7 +66,7 @@ def command(hosts: tuple[str, ...], hosts_path: str | None, show_all: bool, as_j
         has_more = bool(expected) or len(names) > 1
         rows = _Table(width, expected, has_more=has_more, has_origin=bool(names))
         errors = _print_rows(answers, most, rows, names)
-    return max((error.exit_code for error in errors), default=0) if hosts else 0
+    return max((error.exit_code for error in errors), default=0)
 
 
 def _print_json(answers: Iterable[HostAnswer], most: int) -> list[HostError]:

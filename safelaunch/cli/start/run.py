@@ -57,8 +57,9 @@ def command(job: tuple[str, ...], **options: Any) -> int:
         from safelaunch.start.resume import resume_run
 
         plan = resume_run(plan, home(os.environ), options["resume_from"])
+    check = None
     if checks is not None:
         from safelaunch.cli.check.quick import report
 
-        report(checks.results(), checks.context)
-    return start(plan, options)
+        check = checks.finish(report)
+    return start(plan, options, check=check)

@@ -14,7 +14,7 @@ from safelaunch.secrets_in_text import is_secret_name
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from safelaunch.lint.file_text import TextFile
+    from safelaunch.lint.text_file import TextFile
     from safelaunch.runtime.shell.lexer import Script, ShellCommand, Word
 
 _ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)\+?=")

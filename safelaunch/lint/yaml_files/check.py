@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from safelaunch.lint import file_kinds, file_variables, secrets
-from safelaunch.lint.file_kinds import FileKind
+from safelaunch.lint import kinds, secrets, variables
 from safelaunch.lint.finding import BOM, ERROR, LintFinding
+from safelaunch.lint.kinds import FileKind
 from safelaunch.lint.yaml_files import framework_keys, rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from safelaunch.lint.env.model import Facts
-    from safelaunch.lint.file_text import TextFile
+    from safelaunch.lint.text_file import TextFile
     from safelaunch.lint.yaml_files.rules import Document
 
 
@@ -21,13 +21,13 @@ def check_yaml(text: TextFile, facts: Facts) -> tuple[FileKind, list[LintFinding
     """Return the kind of a YAML file, and its findings."""
     document = rules.parse(text.text, text.file)
     kind = _kind(text, document)
-    variables = file_variables.check_yaml(document, text.file, kind, facts)
+    env_findings = list(variables.check_yaml(document, text.file, kind, facts))
     if kind in (FileKind.JOB, FileKind.PROFILE, FileKind.HOSTS):
-        return kind, list(variables)  # safelaunch.config checks everything else, more strictly
+        return kind, env_findings  # safelaunch.config checks everything else, more strictly
     secret_findings = secrets.with_tokens(text, secrets.check_keys(document, text.file))
     findings = [*document.findings, *secret_findings, *_keys(kind, document, text.file)]
     if kind is not FileKind.OTHER:
-        findings += [*rules.check_types(document, text.file), *variables]
+        findings += [*rules.check_types(document, text.file), *env_findings]
     return kind, findings
 
 
@@ -50,7 +50,7 @@ def _kind(text: TextFile, document: Document) -> FileKind:
     launcher = document.value("launcher")
     parents = [s.text for s in document.scalars if s.path[:1] == ("extends",) and not s.is_key]
     name = launcher.text if launcher else None
-    return file_kinds.kind_by_keys(text.file, document.keys, name, parents)
+    return kinds.kind_by_keys(text.file, document.keys, name, parents)
 
 
 def _keys(kind: FileKind, document: Document, file: str) -> Iterable[LintFinding]:

@@ -6,6 +6,7 @@ import posixpath
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.report.diff.model import Change, Group, diff_mappings
+from safelaunch.runtime.code.launch_record import EDITED
 from safelaunch.runtime.plain_text import shortened
 from safelaunch.runtime.records import Checkout, CodeRecord, Provenance
 
@@ -26,6 +27,7 @@ class _Code(NamedTuple):
     files: Mapping[str, str] | None
     imported: frozenset[str] | None
     unknown: str
+    edited: frozenset[str] = frozenset()  # files whose contents at the launch are not known
 
 
 def code_group(before: RunSnapshot, after: RunSnapshot) -> Group:
@@ -66,6 +68,7 @@ def _code(snapshot: RunSnapshot, *, is_whole: bool) -> _Code:
     git = launched.git or record.git or Checkout()
     imported = None if record.imported is None else frozenset(record.imported)
     files = record.files
+    edited = frozenset(name for name, why in launched.not_stored.items() if why == EDITED)
     if is_whole:
         files, imported = _launched_files(snapshot, launched, record)
         if launched.target is not None:
@@ -78,7 +81,9 @@ def _code(snapshot: RunSnapshot, *, is_whole: bool) -> _Code:
         unknown = f"the contents of changed files are not recorded for {snapshot.id}"
     elif record.more_files and not is_clean:
         unknown = f"{record.more_files} more files are not recorded for {snapshot.id}"
-    return _Code(git, files, imported, unknown)
+    elif edited:
+        unknown = f"{shortened(sorted(edited))} changed during the start of {snapshot.id}"
+    return _Code(git, files, imported, unknown, edited)
 
 
 def _launched_files(
@@ -108,7 +113,9 @@ def _content_changes(before: _Code, after: _Code) -> list[Change]:
     if before.files is None or after.files is None:
         return []
     was, now = before.files, after.files
+    edited = before.edited | after.edited
     names = [name for name in {**was, **now} if was.get(name) != now.get(name)]
+    names = [name for name in names if name not in edited]
     others: list[str] = []
     if before.imported is not None and after.imported is not None:
         imported = before.imported | after.imported

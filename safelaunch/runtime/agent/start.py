@@ -22,12 +22,16 @@ def machine_state(request: Message, link: Link) -> Message:
     """Return what a start needs to know of this machine, and the results of `commands`.
 
     A command is a list of words; the first may be null for the agent's own interpreter, or begin
-    with `~/`. `environ` has names of variables, with a final `*` for all that begin so.
+    with `~/`. With `until_success` those behind the first that exits with 0 do not run. `environ`
+    has names of variables, with a final `*` for all that begin so.
     """
     results = []
     for command in request.get("commands") or []:
         program, *words = (word or sys.executable for word in command)
-        results.append(commands.run([os.path.expanduser(program), *words]).to_json())
+        result = commands.run([os.path.expanduser(program), *words])
+        results.append(result.to_json())
+        if result.code == 0 and request.get("until_success"):
+            break
     names = request.get("environ") or []
     prefixes = tuple(name[:-1] for name in names if name.endswith("*"))
     return {

@@ -6,6 +6,7 @@ A session on a shared server would get that server's old environment (tmux 3041)
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -103,11 +104,9 @@ def attach(handle: str | None) -> tuple[str, ...]:
 
 def clean_up(handle: str | None) -> None:
     """Remove the socket of a server that has ended: tmux leaves it behind."""
-    if not handle:
-        return
-    try:
-        os.unlink(handle)
-        if os.path.basename(os.path.dirname(handle)).startswith("sl-"):
-            os.rmdir(os.path.dirname(handle))  # a folder made for this one socket
-    except OSError:
-        pass
+    folder = os.path.dirname(handle or "")
+    with contextlib.suppress(OSError):  # none where it was never started
+        os.unlink(handle or "")
+    if os.path.basename(folder).startswith("sl-"):
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)  # made for this one socket

@@ -3,12 +3,11 @@
 Nothing of the repository is written: no index is refreshed, no object is made.
 """
 
+# ruff: noqa: PLC0415 - most runs are of no checkout, and need none of what starts a process
+
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
-import tempfile
 
 from safelaunch.runtime.records import Checkout
 
@@ -39,6 +38,8 @@ class GitState:
 
 def output(folder: str, *words: str, stdin: bytes | None = None, **variables: str) -> bytes | None:
     """Return what a git command prints; None where there is no git or no checkout."""
+    import subprocess
+
     environ = dict(os.environ, GIT_OPTIONAL_LOCKS="0", GIT_TERMINAL_PROMPT="0", **variables)
     try:
         result = subprocess.run(
@@ -57,6 +58,8 @@ def output(folder: str, *words: str, stdin: bytes | None = None, **variables: st
 
 def state(folder: str) -> GitState | None:
     """Return the state of the checkout around a folder; None where there is no commit."""
+    if not _may_be_checkout(folder):
+        return None
     head = output(folder, "rev-parse", "--show-prefix", "HEAD", "--symbolic-full-name", "HEAD")
     if head is None:
         return None
@@ -80,8 +83,22 @@ def state(folder: str) -> GitState | None:
 
 def top(folder: str) -> str | None:
     """Return the top of the checkout around a folder; None where there is none."""
+    if not _may_be_checkout(folder):
+        return None
     path = output(folder, "rev-parse", "--show-toplevel")
     return None if path is None else os.fsdecode(path.rstrip(b"\n"))
+
+
+def _may_be_checkout(folder: str) -> bool:
+    """Whether git could take a folder for a part of a checkout: a look costs less than git does."""
+    if "GIT_DIR" in os.environ:
+        return True
+    path = os.path.realpath(folder)
+    while not any(os.path.lexists(os.path.join(path, name)) for name in (".git", "HEAD")):
+        path, child = os.path.dirname(path), path
+        if path == child:
+            return False
+    return True  # HEAD is there without `.git` in a repository without a work tree
 
 
 def _text(name: bytes) -> str:
@@ -109,6 +126,9 @@ def patch(folder: str, changed: list[str], new: list[str]) -> bytes | None:
 
     `new` are files that git does not know. `git apply` takes it, anywhere in the checkout.
     """
+    import shutil
+    import tempfile
+
     index = output(folder, "rev-parse", "--git-path", "index")
     if index is None:
         return None

@@ -7,9 +7,8 @@ but for what looks like a secret, large files, and more than a run may store.
 from __future__ import annotations
 
 import os
-import re
 
-from safelaunch.runtime.code import git, manifest
+from safelaunch.runtime.code import git, manifest, secret_files
 from safelaunch.runtime.code.store import ContentStore
 from safelaunch.runtime.records import CodeRecord
 from safelaunch.runtime.units import transfer_size
@@ -26,23 +25,9 @@ MAX_BYTES = 1 << 25  # bytes that one run adds
 MAX_PATCH = 1 << 20  # bytes
 _MAX_PATCH_NAMES = 1 << 16  # characters of all names: they are arguments of git
 _MAX_LISTED = 100  # files without a copy that the record names
-# names of files that hold secrets in the tools that write them; examples of them hold none
-_SECRET_NAME = re.compile(
-    r"\.env(\..*)?|.*\.(pem|key|p12|pfx|jks|keystore|kdbx|tfstate)|id_(rsa|dsa|ecdsa|ed25519)(_sk)?"
-    r"|\.(netrc|npmrc|pypirc|pgpass|git-credentials|dockercfg|htpasswd)|_netrc|kubeconfig|token"
-    r"|(credentials|secrets?|service[-_]account[\w-]*)(\.\w+)?",
-    re.IGNORECASE,
-)
-_EXAMPLE = re.compile(r".*\.(example|template|sample|dist|py)", re.IGNORECASE)
-_PRIVATE_KEY = re.compile(rb"-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----")
 _ALL = "the list of all files"
 _LEFT_OUT = "may hold secrets"
-
-
-def is_secret_name(path: str) -> bool:
-    """Whether a file is one that holds secrets, by its name."""
-    name = path.rpartition("/")[2]
-    return bool(_SECRET_NAME.fullmatch(name)) and not _EXAMPLE.fullmatch(name)
+EDITED = "changed during the start"
 
 
 def code_record(
@@ -98,7 +83,7 @@ class _ContentCopier:
 
     def put(self, file: CodeFile) -> None:
         """Store the content of a file, as its hash says it is."""
-        if is_secret_name(file.path):
+        if secret_files.may_be_secret(file.path):
             self.problems[file.path] = _LEFT_OUT
             return
         if self._store.has(file.content):
@@ -122,8 +107,8 @@ class _ContentCopier:
         if manifest.digest(data) != content:
             data = data.replace(b"\r\n", b"\n")  # as a sync sends a shell script
         if manifest.digest(data) != content:
-            return "changed during the start"
-        if _PRIVATE_KEY.search(data):
+            return EDITED
+        if secret_files.holds_private_key(data):
             return _LEFT_OUT
         self._store.put(data)
         self._left -= len(data)
@@ -145,9 +130,9 @@ def _patch(
     if not (changed or new) or sum(map(len, changed + new)) > _MAX_PATCH_NAMES:
         return b""
     patch = git.patch(root, changed, new) or b""
-    is_safe = len(patch) <= MAX_PATCH and not _PRIVATE_KEY.search(patch)
+    is_safe = len(patch) <= MAX_PATCH and not secret_files.holds_private_key(patch)
     return patch if is_safe else b""
 
 
 def _is_left_out(path: str, problems: Container[str]) -> bool:
-    return path in problems or is_secret_name(path)
+    return path in problems or secret_files.may_be_secret(path)

@@ -5,7 +5,6 @@ Its own hash names the whole tree: two trees with one hash have the same files.
 
 from __future__ import annotations
 
-import hashlib
 import json
 
 TYPE_CHECKING = False
@@ -57,4 +56,6 @@ def from_bytes(data: bytes) -> list[CodeFile]:
 
 def digest(data: bytes) -> str:
     """Return the hash of a manifest's text, or of a file's content."""
+    import hashlib  # noqa: PLC0415 - it loads OpenSSL, which a supervisor seldom needs
+
     return hashlib.sha256(data).hexdigest()

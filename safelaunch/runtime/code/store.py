@@ -16,10 +16,11 @@ from safelaunch.runtime.code import manifest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Container, Iterator
     from typing import BinaryIO
 
 _FOLDER, _INDEX, _PART = "code", "index", ".part"
-_ABANDONED = 86400  # seconds after which nobody writes a part any more
+_ABANDONED = 86400  # seconds after which no start works on a file any more
 _LEVEL = 1  # half of the size at a fifth of the time of the default
 _FIELDS = 4  # of a line of the index
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
@@ -31,6 +32,7 @@ class ContentStore:
     def __init__(self, home: str) -> None:
         self._folder = os.path.join(home, _FOLDER)
         self._places = self._read_index()
+        self._reused: set[str] = set()  # packs that `sweep` leaves alone
         self._added: dict[str, tuple[int, int]] = {}  # content -> position and size in the pack
         self._pack: BinaryIO | None = None
         self._pack_name = os.urandom(8).hex()
@@ -43,18 +45,35 @@ class ContentStore:
         except OSError:
             return {}
         rows = (line.split() for line in lines)
+        try:
+            packs = set(os.listdir(self._folder))
+        except OSError:
+            packs = set()
         return {
             row[0]: (row[1], int(row[2]), int(row[3]))
             for row in rows
-            if len(row) == _FIELDS and row[2].isdigit() and row[3].isdigit()  # no torn line
+            if len(row) == _FIELDS  # no torn line
+            and row[2].isdigit()
+            and row[3].isdigit()
+            and os.path.basename(row[1]) in packs  # not swept since
         }
 
     def _path(self, name: str) -> str:
         return os.path.join(self._folder, os.path.basename(name))
 
     def has(self, content: str) -> bool:
-        """Whether the content with a hash is there."""
-        return content in self._places or content in self._added
+        """Whether the content with a hash is there; then it stays for some hours at least."""
+        if content not in self._places:
+            return content in self._added
+        pack = self._places[content][0]
+        if pack not in self._reused:
+            try:
+                if time.time() - os.stat(self._path(pack)).st_mtime > _ABANDONED / 2:
+                    os.utime(self._path(pack))
+            except OSError:
+                return False  # swept just now
+            self._reused.add(pack)
+        return True
 
     def put(self, data: bytes) -> str:
         """Add a content, if it is not there yet, and return its hash. Raises OSError."""
@@ -71,6 +90,28 @@ class ContentStore:
             self._added[content] = self._size, len(packed)
             self._size += len(packed)
         return content
+
+    def matching(self, digits: str) -> list[str]:
+        """Return the hashes that begin with some digits."""
+        return [content for content in self._places if digits and content.startswith(digits)]
+
+    def sweep(self, needed: Container[str], *, is_dry: bool) -> Iterator[int]:
+        """Remove packs without any needed content; yield the bytes of each.
+
+        Those of the last day stay: a start may not have recorded yet what it needs. The lines of
+        the index stay too, and count for nothing without their pack.
+        """
+        packs = {pack for pack, _, _ in self._places.values()}
+        packs -= {place[0] for content, place in self._places.items() if content in needed}
+        for pack in sorted(packs):
+            try:
+                info = os.stat(self._path(pack))
+                if time.time() - info.st_mtime > _ABANDONED:
+                    if not is_dry:
+                        os.unlink(self._path(pack))
+                    yield info.st_size
+            except OSError:
+                pass
 
     def _sweep(self) -> None:
         """Remove what starts that were killed have left."""

@@ -8,19 +8,15 @@ import os
 import stat
 import time
 
-from safelaunch.runtime.facts import commands
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from safelaunch.runtime.records import PlannedNode, RunRecord
 
 SHOWN = 50  # matches of a pattern that are listed
 _MODEL_FILES = 2000  # files of a folder of weights that are read
 _PAUSES = (0.02, 0.05, 0.0)  # seconds between tries: another start may probe the port meanwhile
 _POINTER = b"version https://git-lfs.github.com/spec/v1"  # first line of a pointer file of Git LFS
-_SHARED = ("CUDA_VISIBLE_DEVICES", "OUTPUT_DIR")  # variables that two runs may both use
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
 _TOKENIZER = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model",
               "sentencepiece.bpe.model", "tekken.json", "tokenizer_config.json")  # fmt: skip
@@ -142,46 +138,17 @@ def name(_: str, host: str) -> dict[str, Any]:
     return {"addresses": sorted({str(address[0]) for *_, address in entries})}
 
 
-def runs(_: str) -> list[dict[str, Any]]:
-    """Return the live runs of this machine: id, name, and of their plans argv, GPUs, folders.
+def real_path(cwd: str, word: str) -> str:
+    """Return the path without links, whether it exists or not."""
+    return os.path.realpath(absolute(cwd, word))
 
-    The values of other variables are private. A run whose supervisor is gone lives on in its ranks.
-    """
-    from safelaunch.runtime import run_state
+
+def runs(_: str) -> dict[str, Any]:
+    """Return the live runs of this machine (runtime/start/live_runs.py)."""
     from safelaunch.runtime.home import home
-    from safelaunch.runtime.records import PlanRecord, RunRecord, Status
+    from safelaunch.runtime.start import live_runs
 
-    folder, live = os.path.join(home(), "runs"), []
-    for run_id in commands.folders(folder):
-        for node in commands.folders(os.path.join(folder, run_id)):
-            node_dir = os.path.join(folder, run_id, node)
-            status = Status.read(node_dir)
-            if status is not None and status.state in run_state.ENDED:
-                continue  # only for runs that have not ended are processes looked up
-            now = run_state.current_status(node_dir)
-            if now.state not in ("running", "pending") and not now.alive:
-                continue
-            plan = PlanRecord.read(node_dir) or PlanRecord()
-            record = RunRecord.read(node_dir) or RunRecord()
-            plans = [_brief(node_plan, record) for node_plan in plan.nodes]
-            checkpoint = record.recovery.checkpoint if record.recovery else None
-            name = None if status is None else status.name
-            brief = {"nodes": plans, "checkpoint": checkpoint}
-            project = {"place": record.place, "checkout": record.checkout}
-            live.append({"id": run_id, "node": node, "name": name, "plan": brief, **project})
-    return live
-
-
-def _brief(node: PlannedNode, record: RunRecord) -> dict[str, Any]:
-    """Return the fields of a node's plan that other jobs need."""
-
-    def in_place(text: str) -> str:
-        """Return a path in the project's folder, where the outputs of a copy of it are too."""
-        return text.replace(record.tree, record.place) if record.tree and record.place else text
-
-    env = {name: node.env[name].to_json() for name in _SHARED if name in node.env}
-    argv = [in_place(word) for word in node.argv]
-    return {"argv": argv, "cwd": in_place(node.cwd), "node_rank": node.node_rank, "env": env}
+    return live_runs.look(home()).to_json()
 
 
 def absolute(cwd: str, word: str) -> str:

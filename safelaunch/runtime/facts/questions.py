@@ -11,7 +11,17 @@ import functools
 import threading
 
 from safelaunch.runtime.facts import commands
-from safelaunch.runtime.facts.answers import absolute, matches, model, name, path, port, room, runs
+from safelaunch.runtime.facts.answers import (
+    absolute,
+    matches,
+    model,
+    name,
+    path,
+    port,
+    real_path,
+    room,
+    runs,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -109,6 +119,7 @@ KINDS: dict[str, Callable[..., Any]] = {
     "model": model,
     "name": name,
     "runs": runs,
+    "real": real_path,
     **{
         name: functools.partial(_rare, name)
         for name in (

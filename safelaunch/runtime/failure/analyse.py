@@ -117,7 +117,8 @@ def _find(
             for end in starts
             if end.failed and end not in ends and not blame.ended_by_job(end, True, kills)
         ]
-        failed = _without_handled(failed, earlier, attempt, warnings)
+        verdict = ShellVerdict(attempt.node_dir, attempt.run, attempt.number, starts)
+        failed = _without_handled(failed, earlier, verdict, warnings)
     failures = blame.rank_failures(failed, kills, len(starts) == 1)
     if not blame.launcher_signal(launcher):  # otherwise they were asked to end
         failures = blame.left_early(ends, failures) + failures
@@ -186,24 +187,23 @@ def _without_ended(
 def _without_handled(
     ends: list[ProcessEnd],
     earlier: list[ProcessEnd],
-    attempt: EndedAttempt,
+    verdict: ShellVerdict,
     warnings: list[str],
 ) -> list[ProcessEnd]:
     """Return the ends without those whose failure the shell has handled.
 
     Adds a warning for these, and for those of earlier steps that nothing in the command looks at.
     """
-    verdict = ShellVerdict(attempt.node_dir, attempt.run, attempt.number)
     rest = []
     for end in ends:
-        if not end.failed or not verdict.handles(end.program):
+        if not end.failed or not verdict.handles(end):
             rest.append(end)
         else:
             warnings.append(f"the shell handled a failure: {_describe(end)}")
     warnings += [
         f"an earlier step failed: {_describe(end)}; `set -e` or `&&` would end there"
         for end in earlier
-        if verdict.handles(end.program) is False
+        if verdict.handles(end) is False
     ]
     return rest
 

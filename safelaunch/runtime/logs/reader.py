@@ -7,6 +7,7 @@ import os
 import sys
 import time
 
+from safelaunch.runtime.records import Status
 from safelaunch.runtime.units import size
 
 TYPE_CHECKING = False
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 TICK = 0.015  # seconds between two polls of a growing log
+CHECK = 4 * TICK  # seconds between two checks of a run that records nothing
 _CHUNK = 1 << 16
 _BLOCK = 4096
 _NULS = bytes(_CHUNK)  # a hole that a copy has filled with zeros: no program logs so many
@@ -97,7 +99,7 @@ def follow_file(
 
     Ends when `goes_on` returns False and the end is reached; yields b"" at each pause.
     """
-    last_check, going = 0.0, True
+    going = True
     while True:
         position, data = read_from(path, position)
         if data:
@@ -106,12 +108,36 @@ def follow_file(
         if not going:
             return
         yield position, b""
-        if time.monotonic() - last_check > 4 * TICK:
-            last_check = time.monotonic()
-            going = goes_on()
-            if not going:
-                continue  # one more read: the end may have come with the last lines
-        time.sleep(TICK)
+        going = goes_on()
+        if going:  # else one more read: the end may have come with the last lines
+            time.sleep(TICK)
+
+
+def _sparing(goes_on: Callable[[], bool], node_dir: str) -> Callable[[], bool]:
+    """Return `goes_on` for frequent calls: it is asked after each new status, and else seldom.
+
+    It looks for the processes of the run, which takes longer than a look at one file.
+    """
+    status, due = None, 0.0
+
+    def is_going() -> bool:
+        nonlocal status, due
+        newest, now = _stamp(node_dir), time.monotonic()
+        if newest == status and now < due:
+            return True
+        status, due = newest, now + CHECK
+        return goes_on()
+
+    return is_going
+
+
+def _stamp(node_dir: str) -> tuple[int, int] | None:
+    """Return what changes with each status that the supervisor records; None without one."""
+    try:
+        info = os.stat(os.path.join(node_dir, Status.FILE))
+    except OSError:
+        return None
+    return info.st_mtime_ns, info.st_ino
 
 
 def attempts(node_dir: str) -> list[int]:
@@ -148,7 +174,8 @@ def follow_attempts(
         def goes_on(number: int = number) -> bool:
             return on and not is_done() and max(attempts(node_dir), default=1) <= number
 
-        for at, data in follow_file(log_path(node_dir, which, number), goes_on, position):
+        path = log_path(node_dir, which, number)
+        for at, data in follow_file(path, _sparing(goes_on, node_dir), position):
             yield number, at, data
         later = [n for n in attempts(node_dir) if n > number]
         if not later or not on:

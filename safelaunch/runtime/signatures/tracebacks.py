@@ -106,13 +106,13 @@ class Tracebacks:
                 self.ignored.update([group[end]] if end - at < IGNORED_LINES else [])
         stops = [(at, at in shown) for at, is_launchers in every if at in shown or is_launchers]
         next_stop = 0
-        for at, line in enumerate(lines):
+        for at in [at for at, line in enumerate(lines) if "File " in line]:
             while next_stop < len(stops) and stops[next_stop][0] <= at:
                 next_stop += 1
             if next_stop == len(stops):
                 return
             end, is_cause = stops[next_stop]
-            if end - at <= FRAMES and is_frame(line):
+            if end - at <= FRAMES and is_frame(lines[at]):
                 if is_cause:
                     self._frame_end[group[at]] = group[end]
                 else:  # where a launcher stood, or what was interrupted, is no cause
@@ -172,15 +172,16 @@ def _all_raised(lines: list[str]) -> Iterator[tuple[int, bool]]:
     pattern, frame, named = compiled(EXCEPTION), compiled(_FRAME), compiled(_RAISED)
     below_frame = in_call_stack = False
     for index, line in enumerate(lines):
-        if line and not line[0].isspace():
+        is_outer = not line[:1].isspace() and line != ""
+        if is_outer:
             in_call_stack = line.startswith(_CALL_STACKS)
         hit = pattern.match(line) or (named.match(line) if below_frame else None)
         if hit is not None:
             below_frame = False
             yield index, hit.group(1).rpartition(".")[2] in LAUNCHERS
-        elif frame.match(line):
+        elif "File " in line and frame.match(line):
             below_frame = not in_call_stack
-        elif below_frame and line and not line[0].isspace():
+        elif below_frame and is_outer:
             below_frame = line[0] == "["  # another rank's line, or the end of what was cut
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 
 from safelaunch.runtime import PLACE
 from safelaunch.runtime.code import manifest
@@ -32,8 +33,13 @@ _NOT_OWN = frozenset(
 )
 
 
-def recorded(run: RunRecord, argv: Iterable[str]) -> tuple[dict[str, str], int]:
-    """Return {path: SHA-256} of a run's files, from its working directory on, and how many more."""
+def recorded(
+    run: RunRecord, argv: Iterable[str], since: float | None = None
+) -> tuple[dict[str, str], int]:
+    """Return {path: SHA-256} of a run's files, from its working directory on, and how many more.
+
+    A file that was changed `since` then has the hash of no file: what it was before is not known.
+    """
     hashes: dict[str, str] = {}
     size, more = 0, 0
     for path in _paths(run, argv):
@@ -46,8 +52,21 @@ def recorded(run: RunRecord, argv: Iterable[str]) -> tuple[dict[str, str], int]:
         data = _read(path)
         if data is not None:
             size += len(data)
+            if since is not None and _is_newer(path, since):
+                data = f"{name} as it was at {since}".encode()
             hashes[name] = manifest.digest(data)
     return hashes, more
+
+
+def _is_newer(path: str, since: float) -> bool:
+    """Whether a file was changed after a time, by the clock of this machine.
+
+    A file server's clock may be ahead: what seems to come from later than now says nothing.
+    """
+    try:
+        return since < os.stat(path).st_ctime <= time.time()
+    except OSError:
+        return True
 
 
 def imported(node_dir: str, files: Iterable[str], cwd: str) -> list[str] | None:
@@ -169,5 +188,9 @@ def _read(path: str) -> bytes | None:
 
 
 def _below(path: str, cwd: str) -> str:
+    inside = path[len(cwd) + 1 :]
+    is_plain = not inside.startswith("..") and os.path.normpath(inside) == inside
+    if cwd and is_plain and path.startswith(f"{cwd}/"):
+        return inside  # what follows would say the same, in fifty times the time
     below = os.path.relpath(path, cwd or "/")
     return path if below.startswith("..") else below

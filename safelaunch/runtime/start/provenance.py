@@ -39,15 +39,17 @@ def versions() -> "dict[str, str]":
         except OSError:
             continue  # a zip, or no folder at all
         for entry in entries:
-            stem, suffix = os.path.splitext(entry)
-            name, dash, rest = stem.partition("-")
+            if not entry.endswith((".dist-info", ".egg-info")):
+                continue
+            name, dash, rest = os.path.splitext(entry)[0].partition("-")
             name = name.replace("_", "-").replace(".", "-").lower()
-            if suffix in (".dist-info", ".egg-info") and dash and name in RECORDED:
+            if dash and name in RECORDED:
                 packages.setdefault(name, rest.partition("-")[0])
     return packages
 
 
-_IMPORT = re.compile(rb"^\s*(?:import|from)\s+([A-Za-z_]\w*)", re.MULTILINE)
+# from a line break on, which is searched for in half of the time that `^` takes
+_IMPORT = re.compile(rb"\n[ \t]*(?:import|from)[ \t]+([A-Za-z_]\w*)")
 
 
 def used(argv: "Sequence[str]", cwd: str, paths: "Iterable[str]") -> "list[str]":
@@ -61,7 +63,7 @@ def used(argv: "Sequence[str]", cwd: str, paths: "Iterable[str]") -> "list[str]"
                 text = file.read()
         except OSError:
             continue
-        modules += [match.decode() for match in _IMPORT.findall(text)]
+        modules += [match.decode() for match in _IMPORT.findall(b"\n" + text)]
     names = [MODULES.get(module, module.replace("_", "-").lower()) for module in modules]
     return [name for name in dict.fromkeys(names) if name in RECORDED]
 
@@ -96,14 +98,14 @@ def _compile_hooks() -> None:
 def main(node_dir: str, cwd: str) -> None:
     """Write record.json: whole, or not at all."""
     _compile_hooks()
+    run, plan = RunRecord.read(node_dir) or RunRecord(), PlanRecord.read(node_dir) or PlanRecord()
+    argv = next((node.argv for node in plan.nodes if node.node_rank == run.node), ())
+    # first: while the job reads them, they are as it gets them; who starts it may edit them next
+    hashes, more_files = code_files.recorded(run, argv, run.created_at)
     try:  # from now on only on a core that the job's own start leaves idle
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     except (AttributeError, OSError):
         os.nice(19)
-    run, plan = RunRecord.read(node_dir) or RunRecord(), PlanRecord.read(node_dir) or PlanRecord()
-    argv = next((node.argv for node in plan.nodes if node.node_rank == run.node), ())
-    # first: while the job reads them, they are as it gets them
-    hashes, more_files = code_files.recorded(run, argv)
     files = {name: content[:DIGITS] for name, content in hashes.items()}
     own = [path for path in files if path.endswith(".py")]
     record = Provenance(

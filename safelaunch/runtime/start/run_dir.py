@@ -34,7 +34,7 @@ def lock(node_dir: str, created: list[str]) -> bool:
     except FileExistsError:
         return False
     except OSError as e:
-        raise _unwritable(e) from e
+        raise unwritable(e) from e
     return True
 
 
@@ -46,7 +46,7 @@ def fill(node_dir: str, run: RunRecord, files: Iterable[tuple[str, bytes]], home
         runtime_copy.put_into(node_dir, home)
         run.write(node_dir)
     except OSError as e:
-        raise _unwritable(e) from e
+        raise unwritable(e) from e
 
 
 def _write(path: str, data: bytes) -> None:
@@ -57,7 +57,8 @@ def _write(path: str, data: bytes) -> None:
             os.fchmod(fd, 0o755)
 
 
-def _unwritable(e: OSError) -> OSError:
+def unwritable(e: OSError) -> OSError:
+    """Return the error of a start that cannot write its run directory."""
     return OSError(e.errno, f"cannot write the run directory: {e.strerror}", e.filename)
 
 

@@ -94,8 +94,10 @@ def _make_folders(root: str, names: Iterable[str]) -> None:
     """Make the folders of files below a folder, for this user alone. Raises OSError."""
     folders = set()
     for name in names:
-        while name := os.path.dirname(name):
-            folders.add(name)
+        folder = os.path.dirname(name)
+        while folder and folder not in folders:
+            folders.add(folder)
+            folder = os.path.dirname(folder)
     for folder in sorted(folders):
         os.mkdir(os.path.join(root, folder), 0o700)
 

@@ -14,13 +14,14 @@ import time
 
 from safelaunch.runtime import PLACE, backends, claim, commands, processes, run_state
 from safelaunch.runtime.records import Process, Record, RunRecord, Status
-from safelaunch.runtime.start import run_dir
+from safelaunch.runtime.start import live_runs, run_dir
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
+    from safelaunch.runtime.start.live_runs import LiveRuns
 
 NO_SPACE = 1 << 17  # free bytes: the first files of a supervisor need about as much
 
@@ -37,7 +38,8 @@ class StartAnswer(Record):
     status: Status = Status()  # its status
     supervisor: Process | None = None  # its supervisor
     recorder: Process | None = None  # the process that writes record.json
-    started: bool = False  # false where an earlier start has made the run
+    started: bool = False  # false where an earlier start has made the run, or `others` came first
+    others: LiveRuns | None = None  # the live runs, where one has come since they were checked
 
 
 def start(
@@ -46,7 +48,9 @@ def start(
     """Start a run: `run` for run.json, `files` [[name, size]] with their bytes, its `python`.
 
     `run` may name a `backend`; else the best one is chosen. `env` is added to the environment of
-    the job, and written nowhere. Raises OSError and StartFailed, with nothing left behind.
+    the job, and written nowhere. `checked`, the digest of the runs that a check has seen, lets the
+    start answer with those of now where it is another. Raises OSError and StartFailed, with nothing
+    left behind.
     """
     run = RunRecord.from_json(request["run"])
     run.hostname, run.created_at = os.uname().nodename, time.time()
@@ -57,15 +61,24 @@ def start(
     environ = _without_own(environ)
     created: list[str] = []
     try:
-        if not run_dir.lock(node_dir, created):
+        _choose_backend(run, environ)  # a tmux that hangs must not hold up other starts
+        with live_runs.lock(home, run.id):
+            is_earlier = os.path.lexists(node_dir)
+            checked = None if is_earlier else request.get("checked")
+            if checked is not None and checked != live_runs.digest(home, run.id):
+                backends.clean_up(run)
+                return StartAnswer(others=live_runs.look(home, run.id, is_locked=True))
+            if not is_earlier and run_dir.lock(node_dir, created):
+                run_dir.reserve_log(run.log, created)
+                run.created = [path for path in created if path != node_dir]
+                run_dir.fill(node_dir, run, _split(request["files"], bodies), home)
+        if not created:
             return _earlier_start(node_dir)
-        _choose_backend(run, environ)
-        run_dir.reserve_log(run.log, created)
-        run.created = [path for path in created if path != node_dir]
-        run_dir.fill(node_dir, run, _split(request["files"], bodies), home)
         job_environ = {**environ, **_without_own(request.get("env") or {})}
         supervisor = _start_supervisor(node_dir, run, job_environ, request["python"])
         recorder = _start_recorder(node_dir, run, environ, request["python"])
+    except live_runs.StartLocked as e:
+        raise StartFailed(str(e)) from e
     except BaseException:
         _undo(node_dir, run, created)
         raise
@@ -101,7 +114,8 @@ def _undo(node_dir: str, run: RunRecord, created: list[str]) -> None:
         if supervisor is not None:  # it may wait for other nodes, which must learn of the stop
             processes.terminate(supervisor.pid, supervisor.start)
     run_dir.remove(node_dir, created)
-    backends.clean_up(run)
+    if created:  # else the handle may be that of an earlier start of this id
+        backends.clean_up(run)
     if is_main:
         signal.signal(signal.SIGINT, before)
 

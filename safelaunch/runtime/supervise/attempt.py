@@ -134,7 +134,6 @@ class Attempt:
             self._pass_on(piece)
         observer.close(self)
         self.merger.close()
-        self.watch.close()
 
     def _copy_rest(self, wakeup: int) -> None:
         """Wait until all output is in the logs; at the latest end the copier."""

@@ -60,12 +60,13 @@ class Journal:
         )
 
     def open(self) -> None:
-        """Make the folders and write the first status. Raises OSError."""
-        for name in FOLDERS:
-            os.makedirs(os.path.join(self.dir, name), 0o700, exist_ok=True)
+        """Write the first status and make the folders. Raises OSError."""
         self._reserve()
         self.lock = claim.hold_lock(self.dir)
+        # before logs/: with that folder and no status, a run counts as one whose status was lost
         self.status.write(self.dir)
+        for name in FOLDERS:
+            os.makedirs(os.path.join(self.dir, name), 0o700, exist_ok=True)
         if self.run.log:
             self.copy = self._open_log(self.run.log, 0o644)
 

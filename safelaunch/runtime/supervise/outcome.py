@@ -4,6 +4,8 @@ The launcher's exit status alone is wrong in both directions: `| tee`, `wait`, F
 `--debug` hide failures, and a job may end with 0 before it has done its work.
 """
 
+# ruff: noqa: PLC0415 - code_files: only after a failed import
+
 from __future__ import annotations
 
 import math
@@ -17,7 +19,6 @@ from safelaunch.runtime.monitor.leftovers import IDLE_AFTER, describe
 from safelaunch.runtime.progress import artifacts, checkpoints
 from safelaunch.runtime.records import Failure, HangReport, Status
 from safelaunch.runtime.signatures import classes
-from safelaunch.runtime.start import code_files
 from safelaunch.runtime.supervise import recovery
 from safelaunch.runtime.supervise.control import SMOKE
 from safelaunch.runtime.units import duration, job_duration
@@ -258,6 +259,8 @@ def _set_leftover_failure(outcome: Outcome, attempt: Attempt) -> bool:
 
 def _own_module(failure: Failure, run: RunRecord) -> str:
     """Return what to do about a module that lies in a folder of the project; "" for others."""
+    from safelaunch.runtime.start import code_files
+
     match = re.search(r"No module named '?([A-Za-z_]\w*)", failure.what or "")
     folder = code_files.module_folder(match.group(1), run.roots) if match else None
     if match is None or folder is None or folder in run.roots:

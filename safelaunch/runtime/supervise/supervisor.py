@@ -61,7 +61,7 @@ RESTORE_EVERY = 5.0  # seconds between two checks of the run directory before a 
 
 
 class Supervisor:
-    """One node's run from start to end, over all its attempts."""
+    """One node's run from start to end, over all its attempts. Raises OSError."""
 
     def __init__(
         self,
@@ -87,6 +87,7 @@ class Supervisor:
         self.nodes: Peers | None = None  # the others, where there are several
         self.artifacts: EarlierFiles | None = None
         self.flaw = ""  # of a checkpoint that is newer than the whole ones
+        self.journal.open()
         self.journal.start_attempt(1)
         self.current = Attempt(1, self.journal, self.control, subreaper=subreaper)
 
@@ -94,7 +95,6 @@ class Supervisor:
 
     def start(self) -> None:
         """Start launch.sh. Raises OSError, with nothing started."""
-        self.journal.open()
         success = self.run.success
         # without any it is made beside the job
         if success is not None and success.artifacts and not self.run.node:
@@ -305,6 +305,8 @@ class Supervisor:
         self.journal.restore({})
         try:
             script, port = self._script(number, decision)
+            # not at each attempt's end: the kernel takes 10 ms, and the last one can do without
+            self.current.watch.close()
             self.journal.start_attempt(number)
             self.current = Attempt(number, self.journal, self.control, subreaper=self.subreaper)
             record = AttemptRecord(rung=decision.rung, port=port)
@@ -389,11 +391,11 @@ class Supervisor:
 
     def _record_imports(self) -> None:
         """Record which files of the code the ranks have imported so far."""
-        from safelaunch.runtime.start import code_files
-
         try:
             record = Provenance.read(self.dir)  # None: its writer adds them itself
             if record is not None:
+                from safelaunch.runtime.start import code_files
+
                 imported = code_files.imported(self.dir, record.files or {}, self.run.cwd)
                 if imported != record.imported:
                     record.imported = imported
@@ -435,8 +437,8 @@ class Supervisor:
             missing = self.journal.missing_ranks(self.current.number)
             if missing:
                 self.journal.warn(f"{missing}: did a process train alone?")
-        # another node may still write into it: then the next sync does this
-        if self.run.tree and len(self.run.hosts) == 1 and not status.unkillable:
+        # where another node may still write into it, the next sync does this
+        if self.run.tree and not self.run.tree_shared and not status.unkillable:
             self._settle_tree(self.run.tree)
         status.waiting = None
         # the clock may have been set meanwhile: the elapsed time is of a monotonic one
@@ -553,4 +555,8 @@ def main(node_dir: str, umask: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(os.path.abspath(sys.argv[1]), os.umask(0o077)))
+    code = main(os.path.abspath(sys.argv[1]), os.umask(0o077))
+    if sys.stderr is not None:
+        sys.stderr.flush()  # Python 3.8 keeps it in a buffer
+    # Python's own end takes all modules apart: a fifth of what a short run costs its supervisor
+    os._exit(code)

@@ -1,6 +1,6 @@
 """Small files packed into blocks of a stream, for both directions and both machines.
 
-A block is a byte of kind (stored, deflated), four bytes of length, the body. The body is four bytes
+A block is a byte of kind (compression.py), four bytes of length, the body. The body is four bytes
 of length, a JSON head of that length, and the contents of the files that the head names, in order.
 """
 
@@ -11,88 +11,110 @@ import struct
 import zlib
 
 from safelaunch.runtime.agent import wire
+from safelaunch.runtime.transfer import compression
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Any
 
-STORED, DEFLATED = b"S", b"Z"
 MAX_BLOCK = 1 << 26  # bytes of a block, packed and unpacked; a larger length is an error
-_BLOCK = struct.Struct(">cI")
-_HEAD = struct.Struct(">I")
+MAX_EXTENT = 1 << 22  # bytes of one of a large file
+HEAD = struct.Struct(">cI")
+_LENGTH = struct.Struct(">I")
 
 
 def pack(head: dict[str, Any], contents: list[bytes], level: int) -> bytes:
-    """Return one block; it is stored at level 0, and where deflating does not make it smaller."""
+    """Return one block, deflated by itself at a level; 0 stores it."""
+    return frame(*compression.deflate(body(head, contents), level))
+
+
+def body(head: dict[str, Any], contents: list[bytes]) -> bytes:
+    """Return the body of a block."""
     text = json.dumps(head, separators=(",", ":")).encode()
-    body = b"".join([_HEAD.pack(len(text)), text, *contents])
-    if level:
-        deflated = zlib.compress(body, level)
-        if len(deflated) < len(body):
-            return _BLOCK.pack(DEFLATED, len(deflated)) + deflated
-    return _BLOCK.pack(STORED, len(body)) + body
+    return b"".join([_LENGTH.pack(len(text)), text, *contents])
+
+
+def frame(kind: bytes, data: bytes) -> bytes:
+    """Return the block of a body, which `data` is as a kind of compression.py."""
+    return HEAD.pack(kind, len(data)) + data
 
 
 def unpack(
-    pieces: Iterable[bytes], limit: int = MAX_BLOCK
+    pieces: Iterable[bytes],
+    limit: int = MAX_BLOCK,
+    expander: compression.Expander | None = None,
 ) -> Iterator[tuple[dict[str, Any], memoryview]]:
     """Yield head and contents of each block of a stream.
 
-    Raises wire.Garbled, also for a block of more than `limit` bytes.
+    `expander` is that of the whole transfer, where that has several streams. Raises wire.Garbled,
+    also for a block of more than `limit` bytes.
     """
+    expander = expander or compression.Expander()
     buffer = bytearray()
     for piece in pieces:
         buffer += piece
-        while len(buffer) >= _BLOCK.size:
-            kind, length = _BLOCK.unpack_from(buffer)
+        while len(buffer) >= HEAD.size:
+            kind, length = HEAD.unpack_from(buffer)
             if length > limit:
                 raise wire.Garbled("received data is no block of files")
-            end = _BLOCK.size + length
+            end = HEAD.size + length
             if len(buffer) < end:
                 break
-            body = bytes(memoryview(buffer)[_BLOCK.size : end])
+            packed = bytes(memoryview(buffer)[HEAD.size : end])
             del buffer[:end]
-            yield _read(kind, body, limit)
+            yield _parse(bytes(expander.expand(kind, packed, limit)))
     if buffer:
         raise wire.Garbled("a block of files ends in the middle")
 
 
-def _read(kind: bytes, body: bytes, limit: int) -> tuple[dict[str, Any], memoryview]:
-    if kind == DEFLATED:
-        body = inflate(body, limit)
-    elif kind != STORED:
-        raise wire.Garbled("received data is no block of files")
-    if len(body) < _HEAD.size:
+def _parse(body: bytes) -> tuple[dict[str, Any], memoryview]:
+    if len(body) < _LENGTH.size:
         raise wire.Garbled("a block of files is too short")
-    (length,) = _HEAD.unpack_from(body)
-    start = _HEAD.size + length
+    (length,) = _LENGTH.unpack_from(body)
+    start = _LENGTH.size + length
     if start > len(body):
         raise wire.Garbled("a block of files is too short")
-    return wire.parse(body[_HEAD.size : start]), memoryview(body)[start:]
-
-
-def inflate(data: bytes | memoryview, limit: int) -> bytes:
-    """Return what was deflated. Raises wire.Garbled, also for more than `limit` bytes."""
-    inflater = zlib.decompressobj()
-    try:
-        inflated = inflater.decompress(data, limit)
-        if not inflater.eof:  # the mark of the end may follow the last byte
-            inflated += inflater.decompress(inflater.unconsumed_tail, 1)
-    except zlib.error as e:
-        raise wire.Garbled(f"deflated data is garbled: {e}") from None
-    if not inflater.eof or len(inflated) > limit:
-        raise wire.Garbled("deflated data is cut off, or longer than this machine accepts")
-    return inflated
+    return wire.parse(body[_LENGTH.size : start]), memoryview(body)[start:]
 
 
 def piece_data(piece: bytes) -> bytes | memoryview:
     """Return the data of a piece of a file, which `send` sends. Raises wire.Garbled."""
-    if piece[:1] == DEFLATED:
-        return inflate(memoryview(piece)[1:], wire.PIECE)
-    if piece[:1] != STORED:
+    if piece[:1] == compression.DEFLATED:
+        return compression.inflate(memoryview(piece)[1:], wire.PIECE)
+    if piece[:1] != compression.STORED:
         raise wire.Garbled("received data is no piece of a file")
     return memoryview(piece)[1:]
+
+
+def extents(
+    frames: Iterable[memoryview], expander: compression.Expander
+) -> Iterator[bytes | memoryview]:
+    """Yield the data of a part of a large file: its blocks without heads, each head a frame.
+
+    What is stored is yielded as it comes, also of a block that breaks off. Raises wire.Garbled.
+    """
+    packed, kind, left = bytearray(), b"", 0
+    for data in frames:
+        if not left:
+            if len(data) != HEAD.size:
+                raise wire.Garbled("received data is no part of a file")
+            kind, left = HEAD.unpack(data)
+            if not 0 < left <= MAX_EXTENT:
+                raise wire.Garbled("a part of a file is empty, or longer than accepted")
+            continue
+        left -= len(data)
+        if left < 0:
+            raise wire.Garbled("a part of a file is longer than it says")
+        if kind == compression.STORED:
+            yield data
+            continue
+        packed += data
+        if not left:
+            yield expander.expand(kind, bytes(packed), MAX_EXTENT)
+            packed.clear()
+    if left:
+        raise wire.Garbled("a part of a file ends in the middle")
 
 
 def rows(values: list[Any]) -> bytes:
@@ -104,7 +126,7 @@ def read_rows(
     data: bytes, limit: int = wire.MESSAGE_LIMIT, values: int = wire.MESSAGE_LIMIT
 ) -> list[Any]:
     """Return the list that `rows` packed. Raises wire.Garbled, also for more than the limits."""
-    text = wire.check_size(inflate(data, limit), limit, values)
+    text = wire.check_size(compression.inflate(data, limit), limit, values)
     try:
         parsed = json.loads(text)
     except (ValueError, RecursionError) as e:

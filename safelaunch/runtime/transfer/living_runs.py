@@ -70,6 +70,7 @@ def is_inside(path: bytes, folder: bytes) -> bool:
 def reserve(folder: bytes, run_id: str) -> None:
     """Record that a run will start in a folder: it counts as a user from now on."""
     path = _reservation(folder, run_id)
+    os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
     json_files.write_json(path, processes.identity(os.getpid()).to_json())
 
 

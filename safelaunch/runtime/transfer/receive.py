@@ -1,9 +1,10 @@
 """The host's side of a sync: reports what exists, and replaces files atomically.
 
 A sync is `compare`, `stat_paths` for paths that no earlier sync wrote, `put` and, for large files,
-`prefix`, `receive`, `commit`; then `put` with `finish`. `branch` instead gives a run a tree of its
-own, and the next `compare` is of that. The state between these calls is kept in the agent that
-serves them. Nothing is written outside the target, and no link is followed in it.
+`prefix`, `receive`, `commit`; then `put` with `finish`. `list_target` before it does the most of
+`compare` while the client reads its own files. `branch` instead gives a run a tree of its own, and
+the next `compare` is of that. The state between these calls is kept in the agent that serves them.
+Nothing is written outside the target, and no link is followed in it.
 
 A row is [path, kind, mode, content, size, state]; kinds as in manifest.Entry; states: "" as it was
 written, "c" changed since (the content is the present one), "g" removed, "b" below a file or link.
@@ -17,23 +18,32 @@ import os
 import struct
 import time
 
-from safelaunch.runtime.transfer import blocks, living_runs, manifest, run_trees, safe_paths
+from safelaunch.runtime.transfer import (
+    blocks,
+    compression,
+    living_runs,
+    manifest,
+    run_trees,
+    safe_paths,
+)
 from safelaunch.runtime.transfer import session as transfer_session
 from safelaunch.runtime.units import transfer_size
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
     from safelaunch.runtime.agent.wire import Link
 
 
 _MARK = struct.Struct(">Q")
+_OPENS = ("target", "owner", "force")  # the words of a request that say what is opened, and how
 _sessions: list[transfer_session.Session] = []  # at most one
 
 
 def _session() -> transfer_session.Session:
-    if not _sessions:
+    if not _sessions or _sessions[0].result.failed:
         raise OSError(errno.EINVAL, "no sync is going on")
     _sessions[0].lock.refresh()
     return _sessions[0]
@@ -53,12 +63,10 @@ def release(request: dict[str, Any], link: Link) -> dict[str, Any]:
     return {}
 
 
-def compare(request: dict[str, Any], link: Link) -> dict[str, Any]:
-    """Start a sync: answer that the tree matches `digest`, or send rows of the recorded paths.
+def list_target(request: dict[str, Any], link: Link) -> dict[str, Any]:
+    """Lock the target of a sync and read what is there: the next `compare` of it needs not.
 
-    `busy` in the answer: another sync is running, and last wrote so many seconds ago. With `owner`
-    the target is a project's place: another checkout's gets a `suffix`, and `living` are the runs
-    that use it.
+    Sent while the client reads its own side. `busy` in the answer is that of `compare`.
     """
     release({}, link)
     owner = str(request.get("owner") or "")
@@ -74,7 +82,24 @@ def compare(request: dict[str, Any], link: Link) -> dict[str, Any]:
     _sessions.append(session)
     if owner:
         run_trees.settle_ended(session.target)
-    rows = session.rows()
+    session.list_rows({name: request.get(name) for name in _OPENS})
+    return {}
+
+
+def compare(request: dict[str, Any], link: Link) -> dict[str, Any]:
+    """Start a sync: answer that the tree matches `digest`, or send rows of the recorded paths.
+
+    `busy` in the answer: another sync is running, and last wrote so many seconds ago. With `owner`
+    the target is a project's place: another checkout's gets a `suffix`, and `living` are the runs
+    that use it.
+    """
+    words = {name: request.get(name) for name in _OPENS}
+    if not _sessions or not _sessions[0].serves(words):
+        busy = list_target(request, link)
+        if busy:
+            return busy
+    session = _sessions[0]
+    rows, session.listing = session.listing or [], None
     record, digest, left = session.manifest, request.get("digest"), session.manifest.leftover
     same = bool(digest) and digest == record.digest and not session.fresh
     same = same and not (left and request.get("delete"))
@@ -86,6 +111,7 @@ def compare(request: dict[str, Any], link: Link) -> dict[str, Any]:
         "digest": record.digest,
         "fresh": session.fresh,
         "suffix": session.suffix,
+        "compression": compression.available(),
     }
     if not same and request.get("run"):
         answer["living"] = living_runs.in_folder(session.target, str(request["run"]))
@@ -112,97 +138,124 @@ def stat_paths(request: dict[str, Any], link: Link) -> dict[str, Any]:
 
 
 def put(request: dict[str, Any], link: Link) -> dict[str, Any]:
-    """Write the files of the received blocks (blocks.py); return those not written, and why.
+    """Write the files of the received blocks (blocks.py); the answer says how fast they came.
 
     Heads: d [path, mode], l [path, target], a [path, kind, mode, content], x paths to remove,
-    f [path, mode, content, size]; `finish`, {digest, left} of the whole tree, ends the sync.
+    f [path, mode, content, size]; `finish`, {digest, left} of the whole tree, ends the sync. Its
+    answer has what was not written in the whole sync, and why. An error ends the sync too: the
+    client may have sent the next `put` before it hears of it.
     """
-    pieces = link.pieces()
-    done = _PutResult()
+    pieces = Arrivals(link.pieces())
     try:
         session = _session()
+        pieces.read_ahead()
         _check_space(session, int(request.get("need") or 0))
         session.root_folder()
         session.own()
         session.manifest.unmark()
         try:
-            for head, contents in blocks.unpack(pieces):
+            for head, contents in blocks.unpack(pieces, expander=session.expander):
                 session.lock.refresh()
-                started = time.monotonic()
-                done.block(session, head, contents, force=bool(request.get("force")))
+                _write_block(session, head, contents, force=bool(request.get("force")))
                 session.manifest.flush()
-                done.worked = time.monotonic() - started
         finally:
             session.manifest.flush()
     except OSError:
         for _ in pieces:  # the client reads the answer only after it has sent all data
             pass
+        for session in _sessions:
+            session.result.failed = True
         raise
-    left = session.manifest.count_left()
+    answer: dict[str, Any] = pieces.answer()
+    done = session.result
     if done.finished:
+        answer["left"] = session.manifest.count_left()
+        answer["conflicts"], answer["kept"] = done.conflicts, done.not_removed
+        answer["removed"] = done.removed
         release({} if done.conflicts else request, link)
-    return {
-        "conflicts": done.conflicts,
-        "kept": done.not_removed,
-        "removed": done.removed,
-        "worked": done.worked,
-        "left": left,
-    }
+    return answer
 
 
-class _PutResult:
-    """The result of the blocks of one `put`."""
+class Arrivals:
+    """What comes from the client: how much, in which time, and how long of that was waited for."""
 
-    def __init__(self) -> None:
-        self.conflicts: list[tuple[str, str]] = []
-        self.not_removed: list[tuple[str, str]] = []  # paths that were not removed, and why
-        self.removed = 0
-        self.worked = 0.0  # seconds for the last block
-        self.finished = False
+    _AHEAD = 1 << 20  # bytes
 
-    def block(
-        self,
-        session: transfer_session.Session,
-        head: dict[str, Any],
-        contents: memoryview,
-        *,
-        force: bool,
-    ) -> None:
-        """Write the files of a block. Raises OSError."""
+    def __init__(self, pieces: Iterator[Any]) -> None:
+        self._pieces = pieces
+        self._ahead: list[Any] = []
+        self._size = 0  # bytes behind the first piece
+        self._waited = 0.0  # seconds
+        self._start: float | None = None  # when the first piece came
+        self._end = 0.0
 
-        def attempt(failures: list[tuple[str, str]], function: Any, *args: Any) -> None:
-            try:
-                self.removed += bool(function(*args, force=force))
-            except transfer_session.Conflict as e:
-                failures.append((args[0], str(e)))
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the pieces."""
+        while self._ahead:
+            yield self._ahead.pop(0)
+        yield from self._arriving()
 
-        for path in head.get("x", ()):
-            attempt(self.not_removed, session.remove, path)
-        for path, mode in head.get("d", ()):
-            attempt(self.conflicts, session.folder, path, mode)
-        for path, target in head.get("l", ()):
-            attempt(self.conflicts, session.link, path, target)
-        for row in head.get("a", ()):
-            session.adopt(*row)
-        self._files(session, head.get("f", ()), contents, attempt)
-        if head.get("finish"):
-            self.finished = True
-            left = session.manifest.entries.keys() & set(head["finish"]["left"])
-            digest = "" if self.conflicts else head["finish"]["digest"]
-            session.manifest.mark(digest, frozenset(left))
+    def read_ahead(self) -> None:
+        """Read a part before any of it is used: its arrival alone is what takes time then."""
+        for piece in self._arriving():
+            self._ahead.append(piece)
+            if self._size >= self._AHEAD:
+                break
 
-    def _files(
-        self, session: transfer_session.Session, rows: Any, contents: memoryview, attempt: Any
-    ) -> None:
-        start, last = 0, None
-        for row in rows:
-            path, size = row[0], row[3]
-            folder = path.rpartition("/")[0]
-            if folder != last:
-                session.lock.set_folder(os.path.join(session.target, safe_paths.encode(folder)))
-                last = folder
-            attempt(self.conflicts, session.file, path, row, contents[start : start + size])
-            start += size
+    def _arriving(self) -> Iterator[Any]:
+        while True:
+            before = time.monotonic()
+            piece = next(self._pieces, None)
+            if piece is None:
+                return
+            self._end = time.monotonic()
+            if self._start is None:
+                self._start = self._end
+            else:
+                self._size += len(piece)
+                self._waited += self._end - before
+            yield piece
+
+    def answer(self) -> dict[str, Any]:
+        """Return the bytes, and the seconds, for the answer to the client."""
+        took = 0.0 if self._start is None else self._end - self._start
+        return {"arrived": self._size, "waited": self._waited, "took": took}
+
+
+def _write_block(
+    session: transfer_session.Session, head: dict[str, Any], contents: memoryview, *, force: bool
+) -> None:
+    """Write the files of a block. Raises OSError."""
+    done = session.result
+
+    def attempt(failures: list[tuple[str, str]], function: Any, *args: Any) -> None:
+        try:
+            done.removed += bool(function(*args, force=force))
+        except transfer_session.Conflict as e:
+            failures.append((args[0], str(e)))
+
+    for path in head.get("x", ()):
+        attempt(done.not_removed, session.remove, path)
+    for path, mode in head.get("d", ()):
+        attempt(done.conflicts, session.folder, path, mode)
+    for path, target in head.get("l", ()):
+        attempt(done.conflicts, session.link, path, target)
+    for row in head.get("a", ()):
+        session.adopt(*row)
+    start, last = 0, None
+    for row in head.get("f", ()):
+        path, size = row[0], row[3]
+        folder = path.rpartition("/")[0]
+        if folder != last:
+            session.lock.set_folder(os.path.join(session.target, safe_paths.encode(folder)))
+            last = folder
+        attempt(done.conflicts, session.file, path, row, contents[start : start + size])
+        start += size
+    if head.get("finish"):
+        done.finished = True
+        left = session.manifest.entries.keys() & set(head["finish"]["left"])
+        digest = "" if done.conflicts else head["finish"]["digest"]
+        session.manifest.mark(digest, frozenset(left))
 
 
 def _check_space(session: transfer_session.Session, need: int) -> None:
@@ -232,9 +285,7 @@ def prefix(request: dict[str, Any], link: Link) -> dict[str, Any]:
         return {"conflicts": [(path, str(e))]}
     digest = hashlib.blake2b(parts[-1], digest_size=8).hexdigest()
     name = (*parts[:-1], f".safelaunch-{digest}.part".encode())
-    old = session.large.pop(path, None)
-    if old is not None:
-        os.close(old.fd)
+    session.drop_large(path)
     flags = os.O_RDWR | os.O_CREAT | (os.O_TRUNC if request.get("restart") else 0)
     fd = session.root_folder().open(name, flags, 0o600)
     large = session.large[path] = transfer_session.Large(fd, name)
@@ -267,13 +318,13 @@ def _update_hash(large: transfer_session.Large, length: int) -> None:
 
 
 def receive(request: dict[str, Any], link: Link) -> dict[str, Any]:
-    """Append the received data to the part."""
-    pieces = link.views()
+    """Append the received data (`blocks.extents`) to the part; the answer is as that of `put`."""
+    pieces = Arrivals(link.views())
     try:
         session = _session()
         large = session.large[request["path"]]
         os.lseek(large.fd, large.size, os.SEEK_SET)
-        for data in pieces:
+        for data in blocks.extents(iter(pieces), session.expander):
             session.lock.refresh()
             safe_paths.write_all(large.fd, data)
             large.hash.update(data)
@@ -281,8 +332,10 @@ def receive(request: dict[str, Any], link: Link) -> dict[str, Any]:
     except (OSError, KeyError):
         for _ in pieces:
             pass
+        for session in _sessions:  # the client may have sent more of it already
+            session.drop_large(request["path"])
         raise
-    return {"size": large.size}
+    return pieces.answer()
 
 
 def commit(request: dict[str, Any], link: Link) -> dict[str, Any]:
@@ -312,5 +365,5 @@ VERBS = {
     verb.__name__: safe_paths.with_path_errors(
         verb, lambda: _sessions[0].target if _sessions else b""
     )
-    for verb in (compare, branch, stat_paths, put, prefix, receive, commit, release)
+    for verb in (list_target, compare, branch, stat_paths, put, prefix, receive, commit, release)
 }

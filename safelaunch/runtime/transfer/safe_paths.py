@@ -25,6 +25,7 @@ _NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _NO_LINK
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK
 _PART = b".safelaunch-%d.part"
+_NO_NAMES = (b"", b".", b"..")
 
 
 def encode(path: str) -> bytes:
@@ -39,10 +40,15 @@ def decode(path: bytes) -> str:
 
 def split(path: str) -> Parts:
     """Return the names of a relative path. Raises OSError for one that could leave the folder."""
-    parts = tuple(encode(path).split(b"/"))
-    if any(part in (b"", b".", b"..") or b"\0" in part for part in parts):
-        raise OSError(errno.EINVAL, "no path below a folder", path)
-    return parts
+    return tuple(map(encoded_name, path.split("/")))
+
+
+def encoded_name(name: str) -> bytes:
+    """Return the bytes of one name of a path. Raises OSError for one that is none."""
+    data = encode(name)
+    if data in _NO_NAMES or b"\0" in data:
+        raise OSError(errno.EINVAL, "no path below a folder", name)
+    return data
 
 
 def key(info: os.stat_result) -> Key:

@@ -11,7 +11,7 @@ import os
 import stat
 import zlib
 
-from safelaunch.runtime.transfer import blocks, safe_paths
+from safelaunch.runtime.transfer import blocks, compression, safe_paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -164,11 +164,7 @@ def send(request: dict[str, Any], link: Link) -> dict[str, Any]:
 
 
 def _piece(data: bytes, level: int) -> bytes:
-    if level:
-        deflated = zlib.compress(data, level)
-        if len(deflated) < len(data):
-            return blocks.DEFLATED + deflated
-    return blocks.STORED + data
+    return b"".join(compression.deflate(data, level))
 
 
 def _is_dense(file: Any, size: int) -> bool:

@@ -13,7 +13,7 @@ import stat
 import time
 
 from safelaunch.runtime.home import home
-from safelaunch.runtime.transfer import manifest, safe_paths
+from safelaunch.runtime.transfer import compression, manifest, safe_paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from safelaunch.runtime.transfer.safe_paths import Parts
 
 PIECE = 1 << 20
+# seconds: far below the silence after which another client takes the lock over
+LISTING_AGE = 5.0
 STALE_AFTER = 7 * 86400.0  # seconds until the part of a large file is removed
 
 
@@ -55,7 +57,13 @@ class Session:
             raise
         self.created: set[Parts] = set()  # folders that this sync created
         self.blocked: dict[Parts, bool] = {(): False}
+        self.folders: dict[str, bytes | None] = {}  # their paths, with a final slash, or blocked
         self.large: dict[str, Large] = {}
+        self.listing: list[list[Any]] | None = None  # rows for a `compare` that is still to come
+        self._listed_for: dict[str, Any] = {}  # what asked for them
+        self._listed = 0.0  # monotonic
+        self.expander = compression.Expander()
+        self.result = Result()
 
     def own(self) -> None:
         """Record the owner of the folder, if it exists. Raises OSError."""
@@ -69,6 +77,12 @@ class Session:
         if self.root is not None:
             self.root.close()
         self.lock.close()
+
+    def drop_large(self, path: str) -> None:
+        """Close the part of a large file, if it is open; a new `prefix` may resume it."""
+        large = self.large.pop(path, None)
+        if large is not None:
+            os.close(large.fd)
 
     def root_folder(self) -> safe_paths.RootFolder:
         """Return the target folder; create it if it does not exist. Raises OSError."""
@@ -85,6 +99,16 @@ class Session:
 
     # -- existing files
 
+    def list_rows(self, request: dict[str, Any]) -> None:
+        """Keep the rows for the `compare` that follows with the same words."""
+        self.listing, self._listed_for = self.rows(), request
+        self._listed = time.monotonic()
+
+    def serves(self, request: dict[str, Any]) -> bool:
+        """Whether there are rows for these words, not yet used and not old."""
+        is_fresh = time.monotonic() - self._listed < LISTING_AGE
+        return self.listing is not None and is_fresh and self._listed_for == request
+
     def rows(self) -> list[list[Any]]:
         """Return a row for each recorded path."""
         if self.fresh:
@@ -99,12 +123,17 @@ class Session:
         return rows
 
     def _row(self, path: str, entry: manifest.ManifestEntry) -> list[Any]:
-        parts = safe_paths.split(path)
+        folder, _, name = path.rpartition("/")
         row = [path, entry.kind, entry.mode, entry.content, entry.size]
-        if self._is_blocked(parts[:-1]):
+        if folder not in self.folders:  # thousands of files lie in few folders
+            parts = safe_paths.split(folder) if folder else ()
+            is_blocked = self._is_blocked(parts)
+            self.folders[folder] = None if is_blocked else os.path.join(self.target, *parts, b"")
+        place, encoded = self.folders[folder], safe_paths.encoded_name(name)
+        if place is None:
             return [*row, "b"]
         try:
-            info = os.lstat(os.path.join(self.target, *parts))
+            info = os.lstat(place + encoded)
         except OSError:
             return [*row, "g"]
         if entry.kind == "d":
@@ -112,7 +141,7 @@ class Session:
         key = safe_paths.key(info)
         if key == entry.key:
             return [*row, ""]
-        kind, content, mode, size = self._present(parts, info, entry)
+        kind, content, mode, size = self._present(safe_paths.split(path), info, entry)
         if (kind, content) != (entry.kind, entry.content):
             return [path, kind, mode, content, size, "c"]
         self.manifest.put(path, manifest.ManifestEntry(kind, mode, content, size, key, entry.own))
@@ -313,6 +342,17 @@ def place_suffix(path: str, owner: str, *, force: bool = False) -> str:
     if holders[0] == owner or (holders[1] != owner and (force or not holders[0])):
         return ""
     return suffix
+
+
+class Result:
+    """What became of a sync so far."""
+
+    def __init__(self) -> None:
+        self.conflicts: list[tuple[str, str]] = []  # paths that were not written, and why
+        self.not_removed: list[tuple[str, str]] = []  # paths that were not removed, and why
+        self.removed = 0  # files
+        self.finished = False
+        self.failed = False  # by an error: nothing more is written
 
 
 class Large:

@@ -138,10 +138,9 @@ class OpenSSHChannel:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._drain.join(_GRACE)
         with self._reading:  # a thread that reads must not get the next file of this number
             self._selector.close()
-            for file in (self._process.stdin, self._process.stdout, self._process.stderr):
+            for file in (self._process.stdin, self._process.stdout):
                 if file is not None:
                     with contextlib.suppress(OSError):
                         file.close()
@@ -167,10 +166,12 @@ class OpenSSHChannel:
             raise failure
 
     def _read_errors(self) -> None:
+        # it may end a round trip behind the process: the `ssh` of a shared login holds it, too
         stderr = self._process.stderr
-        with contextlib.suppress(OSError, ValueError):
-            while stderr is not None and (data := stderr.read(1 << 16)):
-                self._errors.add(data)
+        if stderr is not None:
+            with stderr, contextlib.suppress(OSError, ValueError):
+                while data := stderr.read(1 << 16):
+                    self._errors.add(data)
 
 
 def _start(argv: Sequence[str], streams: int) -> subprocess.Popen[bytes]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import subprocess
+import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -23,6 +26,10 @@ if TYPE_CHECKING:
 
 CONFIG_TIMEOUT = 60.0  # seconds for `ssh -G`: `Match exec` runs commands
 CONTROL_TIMEOUT = 10.0  # seconds for a question to a shared connection
+_GREETING_TIMEOUT = 1.0  # seconds
+# bytes of the head of a shared login's greeting, and its end: the number of its kind, MUX_MSG_HELLO
+# (PROTOCOL.mux of OpenSSH). Asking so takes no process, as `ssh -O check` does.
+_HELLO = (8, b"\0\0\0\1")
 PERSIST = 120  # seconds without a command after which an unattended shared connection ends
 # Settings that would let the command, or the streams that safelaunch needs, go; with their value
 # for it. Those of the second table are newer: named only where the configuration has them.
@@ -70,6 +77,16 @@ class Client:
         except subprocess.TimeoutExpired:
             return False
         return done.returncode == 0
+
+    def is_shared(self, control_path: str) -> bool:
+        """Whether a login is shared at a path: its `ssh` greets whoever connects there."""
+        if sys.platform != "win32":
+            with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
+                connection.settimeout(_GREETING_TIMEOUT)
+                connection.connect(control_path)
+                if connection.recv(_HELLO[0]).endswith(_HELLO[1]):
+                    return True
+        return self.control(control_path, "check")  # also of a version that greets otherwise
 
     @property
     def control_path(self) -> str | None:

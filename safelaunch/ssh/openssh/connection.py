@@ -46,7 +46,7 @@ def connect_openssh(
     """Return a connection to a target. Raises HostError, ConfigError."""
     client = open_client(program, target)
     path = client.control_path
-    if path is not None and client.control(path, "check"):
+    if path is not None and client.is_shared(path):
         return OpenSSHConnection(client, _make_folder(), path, "", is_private=False)
     folder = _make_folder()
     login = _Login(client, folder, ask, notify)
@@ -56,7 +56,7 @@ def connect_openssh(
             words += [] if client.persists else ["-o", f"ControlPersist={PERSIST}"]
             log = login.run(path, words, "true")
             # on some file systems there are no sockets: then the login is not shared
-            if client.control(path, "check"):
+            if client.is_shared(path):
                 return OpenSSHConnection(client, folder, path, log, is_private=False)
             notify(f"{target.name}: ssh cannot share a login at {path}, its ControlPath")
         path = os.path.join(folder, _SOCKET)
@@ -143,7 +143,7 @@ class OpenSSHConnection:
     @property
     def alive(self) -> bool:
         """Whether the login is up, as far as its `ssh` knows."""
-        return not self._closed and self._client.control(self._control_path, "check")
+        return not self._closed and self._client.is_shared(self._control_path)
 
     def exec(
         self,

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 from support.inputs.planted_secrets import HOME, HOST, PLAN_SECRET, PLANTED, USER
 from support.ssh import sshd
-from support.workspace import Place
+from support.workspace import Place, wait_for
 
 from safelaunch.cli.main import cli
 
@@ -383,12 +383,14 @@ def test_two_starts_of_one_job_do_not_differ(place: Place) -> None:
 
 def test_a_diff_tells_outcome_command_and_variables(place: Place) -> None:
     first = place.start(place.job("import sys\nsys.exit(len(sys.argv) - 1)"))
+    wait_for((place.node(first) / "record.json").exists, "the record of the first job file")
     second_job = place.job("import sys\nsys.exit(len(sys.argv) - 1)", args=["x"], env={"A_B": "1"})
     second = place.start(second_job)
     for run in (first, second):
         place.ended(run)
     changes = diff(place, first, second)
-    assert list(changes) == ["outcome", "command", "variables"]
+    assert list(changes) == ["outcome", "code", "command", "variables"]
+    assert [change["what"] for change in changes["code"]] == ["job.yaml"]
     assert changes["command"] == [{"what": "command", "was": None, "now": "x"}]
     assert changes["variables"][0]["what"] == "A_B"
     output = place.cli("diff", first, second).stdout

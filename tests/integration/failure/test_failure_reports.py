@@ -190,6 +190,31 @@ def test_a_shell_that_handles_a_failure_itself_is_no_failure(place: Place) -> No
     assert "the shell handled a failure: worse.py: ValueError: bad batch" in shown["warning"]
 
 
+@pytest.mark.parametrize(("script", "state"), [
+    ("{flaky} ok; {flaky} bad || echo skipped", "succeeded"),
+    ("{flaky} ok || echo skipped; {flaky} bad | cat", "failed"),
+    ("train() {\n {flaky} bad\n local rc=$?\n echo\n return $rc\n}\ntrain || true", "succeeded"),
+    ("train() { {flaky} bad || return 1; echo ok; }\nif train; then echo ok; fi", "succeeded"),
+    ("train() { {flaky} bad || return 1; echo ok; }\ntrain; echo done", "failed"),
+    (". ./lib.sh\ntrain ok; train bad || echo skipped", "succeeded"),
+    (". ./lib.sh\ntrain ok || echo skipped; train bad; echo done", "failed"),
+], ids=["handled", "lost", "status", "return", "return lost", "lib", "lib lost"])  # fmt: skip
+def test_functions_and_several_calls_of_a_program_are_read(
+    place: Place, script: str, state: str
+) -> None:
+    place.write("flaky.py", "import sys\nif sys.argv[1] == 'bad': raise ValueError('bad batch')\n")
+    flaky = f"{sys.executable} flaky.py"
+    place.write("lib.sh", f'train() {{\n  {flaky} "$1"\n}}\n')
+    code = 0 if state == "succeeded" else 1
+    place.cli("run", "--follow", place.shell(script.replace("{flaky}", flaky)), code=code)
+    shown = place.json("show")
+    assert (shown["state"], shown["exit_code"]) == (state, 0)
+    if state == "failed":
+        assert shown["failure"]["what"] == "ValueError: bad batch"
+    else:
+        assert "the shell handled a failure: flaky.py: ValueError: bad batch" in shown["warning"]
+
+
 # -- ranks that the job itself starts and ends -----------------------------------------------------
 
 SERVER = "import time\nopen('up', 'w').close()\ntime.sleep(600)\n"

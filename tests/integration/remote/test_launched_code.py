@@ -17,9 +17,12 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skipif(sshd.missing() is not None, reason=str(sshd.missing()))
 
+# its client fetches the record with the end of the run, and the process that makes it has no hurry
 PROGRAM = """
-import lib, time
+import lib, os, time
 print('lib is', lib.VERSION, flush=True)
+while not os.path.exists(os.environ['SAFELAUNCH_NODE_DIR'] + '/record.json'):
+    time.sleep(0.01)
 time.sleep(600 if lib.VERSION == 22 else 0)
 """
 

@@ -402,6 +402,29 @@ def test_one_file_system_is_synced_once(far: Place, tmp_path: Path) -> None:
     assert [path.name for path in shared.glob(".safelaunch-seen*")] == []
 
 
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_new_files_of_a_copy_are_in_the_project_s_folder_in_the_end(
+    far: Place, net: Lan, tmp_path: Path, is_shared: bool
+) -> None:
+    entry = {"workdir": str(tmp_path / "shared") if is_shared else "~/copied"}
+    far.write("hosts.yaml", json.dumps({"hosts": {"gpu1": entry, "gpu2": entry}}))
+    words = (*BOTH, "--hosts", "hosts.yaml")
+    first = str(far.json("remote", *words, job(far, FOREVER))["id"])
+    far.write("lib.py", "made = 'made'\n")
+    writes = "import lib\nopen(f'{lib.made}-{rank}', 'w').close()\n"
+    done = far.cli("remote", *words, "--follow", job(far, TRAIN + writes))
+    assert f"is in use by {first}: a copy is made" in one_line(done.stderr)
+    if is_shared:  # one of the nodes may still write into it: the next sync moves the files
+        far.cli("stop", first)
+        far.cli("remote", *words, "--follow", job(far, TRAIN))
+    for rank, host in enumerate(net.hosts):
+        place = tmp_path / "shared" if is_shared else host.home("root") / "copied"
+        assert (place / f"made-{rank}").is_file()
+        assert not (place / f"made-{rank}").is_symlink()
+    if not is_shared:
+        far.cli("stop", first)
+
+
 def test_on_one_file_system_each_node_writes_a_log_of_its_own(far: Place, tmp_path: Path) -> None:
     entry = {"workdir": str(tmp_path / "shared")}
     far.write("hosts.yaml", json.dumps({"hosts": {"gpu1": entry, "gpu2": entry}}))

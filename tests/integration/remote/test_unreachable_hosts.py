@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -63,3 +64,19 @@ def test_a_list_has_the_hosts_that_answer_beside_one_that_does_not(place: Place,
     assert "gpu1  unknown" in line
     assert "error: gpu1: 127.0.0.1 port 1 refuses connections" in done.stderr
     assert done.stderr.endswith("1 of 2 hosts have answered\n")
+
+
+def test_a_list_of_own_runs_says_which_hosts_do_not_answer(place: Place, run: str) -> None:
+    local = place.start(place.job("print(1)\n", name="here"))
+    place.ended(local)
+    done = place.cli("ps", code=4)
+    rows = {line.split()[0]: line.split()[1:3] for line in done.stdout.splitlines()[1:]}
+    assert rows[run] == ["gpu1", "unknown"]
+    assert rows[local][0] == "succeeded"
+    assert "error: gpu1: 127.0.0.1 port 1 refuses connections" in done.stderr
+    listed = json.loads(place.cli("ps", "--json", code=4).stdout)
+    assert {row["id"]: row["state"] for row in listed["runs"]} == {
+        run: "unknown", local: "succeeded",
+    }  # fmt: skip
+    (error,) = listed["errors"]
+    assert error["host"] == "gpu1"

@@ -110,12 +110,9 @@ def test_what_a_run_was_made_of_is_recorded(place: Place) -> None:
 def no_orphan(place: Place, run: str) -> None:
     """Check that a start that was cut off is a run that is known, or nothing at all."""
     settled = ("running", "lost", "stopped", "succeeded", "failed")
-
-    def agrees() -> bool:
-        state = place.status(run)["state"]
-        return state in settled and bool(processes.marked(run)) == (state == "running")
-
-    wait_for(agrees, "a state that stays")
+    wait_for(lambda: place.status(run)["state"] in settled, "a state that stays")
+    state = place.json("show", run)["state"]
+    assert bool(processes.marked(run)) == (state == "running")
 
 
 def cut_off(place: Place, job: str, moment: float, signum: int) -> tuple[set[str], int, bytes]:

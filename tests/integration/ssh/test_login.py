@@ -447,7 +447,8 @@ def test_an_authority_is_no_host_key_and_is_named(server: Sshd, tmp_path: Path) 
 def test_a_key_known_for_the_usual_port_is_the_machine_s(server: Sshd, tmp_path: Path) -> None:
     known_hosts_file = tmp_path / "known"
     known_hosts_file.write_text("127.0.0.1 " + server.host_keys[0].with_suffix(".pub").read_text())
-    connect(server.target(known_hosts=(str(known_hosts_file),))).close()
+    with connect(server.target(known_hosts=(str(known_hosts_file),))) as connection:
+        assert connection.alive
 
 
 # -- keys for `hosts add`

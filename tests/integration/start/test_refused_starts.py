@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support import cli_process
 from support.mounts import fill, tmpfs
 from support.python_versions import interpreter
 from support.workspace import Place, need_root, wait_for
@@ -72,6 +73,17 @@ def test_a_secret_that_is_not_set_is_named(place: Place) -> None:
 def test_a_workdir_that_does_not_exist_is_named(place: Place) -> None:
     job = place.job("", workdir="gone", script=None, launcher="command", command=["true"])
     assert "does not exist" in refused(place, job)
+
+
+def test_a_limit_of_file_sizes_that_is_too_small_for_a_start_is_named(place: Place) -> None:
+    place.job("print('x')")
+    words = ("bash", "-c", 'ulimit -f 64; exec "$@"', "bash", *cli_process.CLI, "run", "job.yaml")
+    done = subprocess.run(
+        words, env=place.env, cwd=place.project, check=False, capture_output=True, text=True
+    )
+    assert (done.returncode, os.listdir(place.home / "runs")) == (2, [])
+    assert "File too large" in done.stderr
+    assert "`ulimit -f`" in done.stderr
 
 
 def test_without_home_the_passwd_entry_counts(place: Place) -> None:
@@ -236,3 +248,20 @@ def test_a_start_into_the_output_folder_of_a_run_that_lives_is_refused(place: Pl
     assert f"safelaunch stop {run}" in stderr
     assert len(list((place.home / "runs").iterdir())) == 1
     assert place.start(job) != run  # with --no-check
+
+
+@pytest.mark.parametrize("name", ["out/", "./x/../out", "alias", "alias/../out", "below/out"])
+def test_the_folder_of_a_run_that_lives_counts_by_any_name(place: Place, name: str) -> None:
+    (place.project / "out").mkdir()
+    (place.project / "alias").symlink_to("out")
+    (place.project / "below").symlink_to(".")
+    run = place.start(place.job(FOREVER, args={"output_dir": "out"}))
+    job = place.job(FOREVER, "other", args={"output_dir": name})
+    assert f"run {run} is still running" in place.cli("run", job, code=3).stderr
+
+
+def test_a_run_that_lives_may_have_named_the_folder_by_a_link(place: Place) -> None:
+    (place.project / "alias").symlink_to("out")  # which is not there yet
+    run = place.start(place.job(FOREVER, args={"output_dir": "alias"}))
+    job = place.job(FOREVER, "other", args={"output_dir": "out"})
+    assert f"run {run} is still running" in place.cli("run", job, code=3).stderr

@@ -203,3 +203,22 @@ def test_the_scripts_of_later_attempts_lie_in_the_run_directory(place: Place) ->
     run = place.start(place.job(PRINT_ARGS, recovery=RECOVERY))
     script = (place.node(run) / "again.0.sh").read_text()
     assert script.rstrip().endswith("job.py \\\n  --resume")
+
+
+def test_clean_removes_the_copy_of_a_rerun_when_nothing_needs_it(place: Place, failed: str) -> None:
+    place.job("print('edited')\n")
+    place.cli("rerun", "--follow", failed, code=1)
+    (tree,) = (place.home / "trees").iterdir()
+    assert place.cli("clean").stdout == (
+        f"localhost:{tree}: kept: the run has not succeeded, and may be resumed; --all removes it\n"
+    )
+    place.cli("rerun", "--resume", "--follow", failed)
+    (dry,) = place.json("clean", "--all", "--dry-run")["trees"]
+    assert (dry["host"], dry["tree"], dry["kept"], tree.exists()) == (
+        "localhost", str(tree), "", True,
+    )  # fmt: skip
+    assert place.cli("clean", "--all").stdout.startswith(f"localhost:{tree}: removed (")
+    assert not tree.exists()
+    assert place.cli("clean").stderr == "no run has a copy of a project on any host\n"
+    place.cli("rerun", "--resume", "--follow", failed)  # from the stored code
+    assert tree.exists()

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
-from support.sync_pair import CountingAgent, HostPair
 
 from safelaunch.errors import ConfigError, HostError, Refused, StartError
 from safelaunch.model import Origin, Placed, Slot, text
@@ -16,9 +15,9 @@ from safelaunch.start.preflight import check_assets
 from safelaunch.sync.push import push_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
+    from support.sync_pair import CountingAgent, HostPair
     from support.workspace import Place
 
     from safelaunch.sync.push import Summary
@@ -29,14 +28,11 @@ SAYS = "import sys, os\nprint(sys.argv[1:], os.environ.get('DATA'), flush=True)\
 
 
 @pytest.fixture
-def box(tmp_path: Path) -> Iterator[HostPair]:
-    box = HostPair(tmp_path)
+def box(box: HostPair, tmp_path: Path) -> HostPair:
+    """Give the host a home of its own."""
     box.env["HOME"] = str(tmp_path / "far")
     (tmp_path / "far").mkdir()
-    try:
-        yield box
-    finally:
-        box.close()
+    return box
 
 
 def asset(box: HostPair, name: str, place: str | None = None) -> Placed:

@@ -9,39 +9,34 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from support.agent_thread import ThreadAgent
 from support.sync_pair import HostPair
 from support.workspace import wait_for
 
 from safelaunch.errors import ConfigError, HostError, Refused
 from safelaunch.runtime.agent import server as runtime_agent
+from safelaunch.runtime.transfer import blocks, compression
 from safelaunch.sync.download.pull import pull
 from safelaunch.sync.ignore import Rules
 from safelaunch.sync.push import push_file, start_push
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
+
+    from support.sync_pair import HostPair
 
     from safelaunch.sync.transfer_progress import TransferProgress
 
 MIB = 1 << 20
 
 
-@pytest.fixture
-def box(tmp_path: Path) -> Iterator[HostPair]:
-    pair = HostPair(tmp_path)
-    try:
-        yield pair
-    finally:
-        pair.close()
-
-
 def test_a_first_sync_brings_the_tree(box: HostPair) -> None:
     box.write("train.py", "print(1)\n")
     box.write("run.sh", "#!/bin/sh\r\nls\r\n", 0o755)
-    box.write("secret.env", "x", 0o600)
+    box.write("private.txt", "x", 0o600)
     box.write("sub/deep/data.txt", "d" * 100_000)
     box.write("wandb/log", "no")
     box.write(".env", "KEY=x")
@@ -51,11 +46,11 @@ def test_a_first_sync_brings_the_tree(box: HostPair) -> None:
     assert box.tree() == {
         "train.py": b"print(1)\n",
         "run.sh": b"#!/bin/sh\nls\n",
-        "secret.env": b"x",
+        "private.txt": b"x",
         "sub/deep/data.txt": b"d" * 100_000,
     }
     assert os.access(box.target / "run.sh", os.X_OK)
-    assert (box.target / "secret.env").stat().st_mode & 0o777 == 0o600
+    assert (box.target / "private.txt").stat().st_mode & 0o777 == 0o600
     assert (box.target / "empty").is_dir()
     assert box.target.stat().st_mode & 0o777 == 0o700
     assert os.readlink(box.target / "link") == "sub/deep"
@@ -79,7 +74,13 @@ def test_nothing_changed_is_one_request(box: HostPair) -> None:
     shutil.rmtree(box.cache)
     again = box.agent()
     box.sync(again)
-    assert again.verbs == ["receive.compare", "receive.release"]
+    assert again.verbs == ["receive.compare"]  # so little is read at once
+    box.write("weights.bin", os.urandom(2 << 20))
+    box.sync()
+    shutil.rmtree(box.cache)
+    last = box.agent()
+    box.sync(last)
+    assert last.verbs == ["receive.compare", "receive.release"]
 
 
 def test_only_what_changed_travels(box: HostPair) -> None:
@@ -256,7 +257,6 @@ def test_a_folder_that_becomes_a_link_in_the_middle_is_not_followed(
 
 
 def test_hostile_names_of_paths_are_refused_by_the_host(box: HostPair) -> None:
-    from safelaunch.runtime.transfer import blocks  # noqa: PLC0415
 
     for path in ("../x", "/tmp/x", "a/../../x", "", "a//b", "a\0b"):
         agent = box.agent()
@@ -265,6 +265,39 @@ def test_hostile_names_of_paths_are_refused_by_the_host(box: HostPair) -> None:
         with pytest.raises(HostError):
             agent.call("receive.put", data=[block])
     assert not box.target.exists() or box.tree() == {}
+
+
+def test_nothing_is_written_behind_an_error(box: HostPair) -> None:
+
+    agent = box.agent()
+    list(agent.stream("receive.compare", target=str(box.target), digest=""))
+    long = blocks.pack({"f": [["x" * 300, 0o644, "", 1]]}, [b"x"], 0)
+    end = {"digest": "whole", "left": []}
+    last = blocks.pack({"f": [["y", 0o644, "", 1]], "finish": end}, [b"y"], 0)
+    # the second goes before the first is answered, as the client does it
+    replies = [agent.ask("receive.put", data=[block]) for block in (long, last)]
+    for reply in replies:
+        with pytest.raises(HostError):
+            reply.result()
+    assert box.tree() == {}
+    answer = agent.call("receive.compare", target=str(box.target), digest="whole")
+    assert not answer["same"]
+
+
+def test_what_was_refused_is_reported_with_the_end_of_the_sync(box: HostPair) -> None:
+
+    agent = box.agent()
+    list(agent.stream("receive.compare", target=str(box.target), digest=""))
+    box.target.mkdir(parents=True)
+    (box.target / "mine").write_text("mine")
+    first = blocks.pack({"f": [["mine", 0o644, "", 1]]}, [b"x"], 0)
+    last = blocks.pack({"finish": {"digest": "whole", "left": []}}, [], 0)
+    replies = [agent.ask("receive.put", data=[block]) for block in (first, last)]
+    answers = [reply.result() for reply in replies]
+    assert answers[1]["conflicts"] == [["mine", "is there, and no sync put it there"]]
+    assert box.tree() == {"mine": b"mine"}
+    answer = agent.call("receive.compare", target=str(box.target), digest="whole")
+    assert not answer["same"]
 
 
 def test_names_of_any_bytes_arrive_under_any_locale(box: HostPair) -> None:
@@ -277,6 +310,51 @@ def test_names_of_any_bytes_arrive_under_any_locale(box: HostPair) -> None:
         for name, path in paths.items():
             assert Path(os.fsdecode(path)).read_bytes() == name
         shutil.rmtree(box.target)
+
+
+@pytest.mark.parametrize("method", ["", compression.BZIP2, compression.ZSTD])
+def test_each_compression_brings_files_of_all_sizes(
+    box: HostPair, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: str
+) -> None:
+    if method and method not in compression.available():
+        pytest.skip(f"no {method} here: install backports.zstd")
+    monkeypatch.setenv("SAFELAUNCH_HOME", str(tmp_path / "home"))
+    text = "".join(f"step {n}: loss = {n % 7919 / 7919}\n" for n in range(30_000))
+    for number in range(40):
+        box.write(f"d{number % 3}/{number}.log", text[number * 1000 :][:200_000])
+    box.write("weights.bin", os.urandom(70_000))
+    box.write("corpus.txt", text * 10)
+    box.write("model.bin", os.urandom(9_000_000) + text.encode() + os.urandom(100))
+
+    class ThisHost(ThreadAgent):
+        """Its Python has one method of compression, and its link is slow."""
+
+        def ask(self, verb: str, data: Any = None, **request: Any) -> Any:
+            reply = super().ask(verb, data, **request)
+            result = reply.result
+
+            def changed() -> Any:
+                answer = result()
+                if "compression" in answer:
+                    answer["compression"] = [method]
+                if "took" in answer:
+                    answer |= {"waited": answer["arrived"] / 1e6, "took": answer["arrived"] / 1e6}
+                return answer
+
+            reply.result = changed  # type: ignore[method-assign]
+            return reply
+
+    agent = ThisHost("box", lambda *_: None)
+    try:
+        summary = box.sync(cast("Any", agent))
+    finally:
+        agent.socket.close()
+    assert summary.wire_size < 0.6 * summary.size
+    assert box.tree() == {
+        str(path.relative_to(box.project)): path.read_bytes()
+        for path in box.project.rglob("*")
+        if path.is_file()
+    }
 
 
 @pytest.mark.parametrize("cut", [1, 100_000, 500_000, 1_500_000])

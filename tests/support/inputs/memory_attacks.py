@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import bz2
 import itertools
 import json
 import sys
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.runtime.agent import wire
-from safelaunch.runtime.transfer import blocks
+from safelaunch.runtime.transfer import compression
 from safelaunch.sync.answers import BadAnswer
 from safelaunch.sync.download.pull import pull
 from support.hostile_agent import ZEROS, HostileAgent, answer, bomb, data, endless, frame, listing
@@ -54,21 +55,28 @@ def attacks() -> Iterator[tuple[str, Answers]]:
     yield "a message of lists", search(message('{"ok":[', "[],"))
     wide = json.dumps("\U0001f600" + "a" * (1 << 20)) + ","
     yield "a message of wide characters", search(message('{"ok":[', wide))
-    block = blocks.DEFLATED + (1 << 22).to_bytes(4, "big")
+    block = compression.DEFLATED + (1 << 22).to_bytes(4, "big")
     yield "a block without end", contents(9, [frame(wire.DATA, block), *data(ZEROS * 8)])
     packed = bomb(b"\0\0\0\2{}", b"\0", b"", 1 << 29)
-    block = blocks.DEFLATED + len(packed).to_bytes(4, "big") + packed
+    block = compression.DEFLATED + len(packed).to_bytes(4, "big") + packed
     yield "a block that inflates", contents(9, [*data(block), answer()])
+    packed = bz2.compress(b"\0\0\0\2{}" + bytes(1 << 25))
+    block = compression.BZIPPED + len(packed).to_bytes(4, "big") + packed
+    yield "a block of bzip2 that expands", contents(9, [*data(block), answer()])
+    if compression.ZSTD in compression.available():
+        kind, packed = compression.Compressor([compression.ZSTD]).compress(bytes(1 << 25))
+        block = kind + len(packed).to_bytes(4, "big") + packed
+        yield "a block of zstd that expands", contents(9, [*data(block), answer()])
     start = frame(wire.DATA, b"0")
     yield (
         "a piece that inflates",
         contents(
-            SIZE, [start, frame(wire.DATA, blocks.DEFLATED + bomb(b"", b"\0", b"", 40 << 20))]
+            SIZE, [start, frame(wire.DATA, compression.DEFLATED + bomb(b"", b"\0", b"", 40 << 20))]
         ),
     )
     yield (
         "a file without end",
-        contents(SIZE, itertools.chain([start], endless(blocks.STORED + piece[1:]))),
+        contents(SIZE, itertools.chain([start], endless(compression.STORED + piece[1:]))),
     )
 
 

@@ -8,6 +8,7 @@ started on it ends with it. Elsewhere it serves the user who runs it, with HOME 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import pwd
 import re
@@ -77,7 +78,7 @@ class Sshd:
     ) -> None:
         """`shells` are the users' (root, alice); `before` are words such as `ip netns exec n1`."""
         # not below pytest's folder: nobody but its owner may enter that one
-        self.folder = Path(tempfile.mkdtemp(prefix="safelaunch-sshd-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="sshd-"))
         self.folder.chmod(0o711)
         self._removed = sweep("folder", str(self.folder))
         self._ended: Callable[[], None] | None = None
@@ -164,8 +165,22 @@ class Sshd:
 
     def processes(self) -> list[str]:
         """Return the command lines of what runs on it; elsewhere than by root, of its sessions."""
+        return [" ".join(_line(pid)) for pid in self._pids()[1]]
+
+    def cpu(self) -> float:
+        """Return the seconds of CPU time of what runs on it, and of what has ended there."""
+        ticks = 0
+        for pid in itertools.chain(*self._pids()):
+            with contextlib.suppress(OSError):
+                text = Path(f"/proc/{pid}/stat").read_text()
+                # utime, stime, and those of children that were waited for (proc(5))
+                ticks += sum(map(int, text.rpartition(")")[2].split()[11:15]))
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    def _pids(self) -> tuple[list[int], list[int]]:
+        """Return the pids of the listener, and of all that runs below it."""
         if self._process is None:
-            return []
+            return [], []
         children: dict[int, list[int]] = {}
         for pid, parent in running():
             children.setdefault(parent, []).append(pid)
@@ -173,7 +188,7 @@ class Sshd:
         pids = [pid for listener in top for pid in children.get(listener, ())]
         for pid in pids:
             pids += children.get(pid, ())
-        return [" ".join(_line(pid)) for pid in pids]
+        return top, pids
 
     def stop(self) -> None:
         """End the server and all that runs on it (where root runs it); its files stay."""

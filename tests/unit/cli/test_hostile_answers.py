@@ -16,7 +16,7 @@ from safelaunch.runtime.agent import server, wire
 from safelaunch.runtime.records import NodePlace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 RUN = "job-20260102-030405-abcd"
@@ -71,7 +71,11 @@ def box(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
     place = NodePlace(host="box", node=0, run_dir=str(node))
     mirror.create(str(home), RUN, [place], "job")
 
-    def open_session(self: HostResolver, name: str) -> HostSession:
+    def open_session(
+        self: HostResolver, name: str, before_login: Callable[[], object] = lambda: None
+    ) -> HostSession:
+        before_login()
+
         def reply(words: dict[str, Any]) -> Iterator[bytes]:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("SAFELAUNCH_HOME", str(host_home))

@@ -188,11 +188,17 @@ BAD = {
         "launcher `python` runs on one node",
         "",
     ),
-    "version for torchrun": (
+    "version for python": (
+        "launcher: python\nscript: train.py\nversion: 2\n",
+        "job.yaml:3:10",
+        "launcher `python` takes no `version`",
+        "",
+    ),
+    "unknown version of torchrun": (
         TORCHRUN + "version: 2\n",
         "job.yaml:4:10",
-        "launcher `torchrun` takes no `version`",
-        "",
+        "torchrun has no version `2`",
+        "`version: launch` is torch.distributed.launch",
     ),
     "bad module": (
         "launcher: python\nmodule: pkg/train.py\n",

@@ -277,7 +277,48 @@ def test_in_a_log_full_of_alarms_each_other_text_is_found(finder: LiteralFinder)
     common = {number for number, _, _ in finder.matches(usual)}
     others = [number for number, _, _ in finder.matches(data) if number not in common]
     assert search.hits(data, is_middle=True).literals == others
-    assert len(search.hits(data, is_middle=False).literals) > len(data) // len(usual)
+    last = search.hits(data, is_middle=False)
+    assert last.literals == others
+    for start in range(0, 5000 * len(usual), len(usual)):  # each line of the end has them as well
+        assert last.within(data, slice(start, start + len(usual)), slice(0, 0)) == common
+    assert not last.is_empty(usual)
+
+
+@pytest.mark.parametrize("is_middle", [True, False])
+def test_a_block_that_repeats_another_is_read_as_far_as_it_differs(
+    finder: LiteralFinder, *, is_middle: bool
+) -> None:
+    line, other = NOISE + b"\n", OTHER + b"\n"
+    search = BlockSearch(finder)
+    for _ in range(3):
+        search.hits(line * 1000, is_middle=True)
+    for data in (line * 900, line * 1000, line * 1100, line * 1000 + NOISE[:20]):
+        assert search.hits(data, is_middle=is_middle).ends == []
+    for data in (
+        line * 1000 + other,
+        line * 500 + other + line * 500,
+        other + line * 999,
+        line * 999 + NOISE + OTHER + b"\n" + line,
+    ):
+        numbers = {number for number, _, _ in finder.matches(other)}
+        common = {number for number, _, _ in finder.matches(line)}
+        hits = search.hits(data, is_middle=is_middle)
+        assert set(hits.literals) == numbers - common
+        assert search.hits(line * 1000, is_middle=is_middle).ends == []
+
+
+def test_common_texts_in_an_excerpt_are_found_where_they_count(finder: LiteralFinder) -> None:
+    line = NOISE.decode()
+    lines = [line] * 2000 + [OTHER.decode()] + [line] * 2000
+    fresh = LiteralFinder(table.load())
+    every = set(fresh(lines))
+    search = BlockSearch(finder)
+    search.hits((NOISE + b"\n") * 5000, is_middle=True)
+    search.hits((NOISE + b"\n") * 5000, is_middle=True)  # from now on they are common
+    assert set(finder(lines)) == every
+    assert set(finder([line, *lines[1990:2010], line])) == set(
+        fresh([line, *lines[1990:2010], line])
+    )
 
 
 def test_lines_of_a_mib_each_with_an_alarm_are_kept_without_their_middle(

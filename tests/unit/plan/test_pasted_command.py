@@ -10,7 +10,7 @@ from support.project import Project, script, shown
 
 from safelaunch.config.write_job import job_yaml
 from safelaunch.errors import ConfigError
-from safelaunch.plan.pasted_command import parse_line
+from safelaunch.plan.pasted_command import default_name, parse_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -124,11 +124,65 @@ MEANS: dict[str, dict[str, object]] = {
     "python -m torch.distributed.run --nproc_per_node 2 -m pkg.train": {
         "launcher": "torchrun", "module": "pkg.train", "processes": "2",
     },
+    "python -m torch.distributed.launch --nproc_per_node=2 --use_env train.py --x 1": {
+        "launcher": "torchrun", "script": "train.py", "processes": "2", "args": ["--x", "1"],
+    },
+    "/env/bin/python3 -m torch.distributed.launch --nproc-per-node 2 --master_port 1 train.py": {
+        "launcher": "torchrun", "version": "launch", "script": "train.py", "processes": "2",
+        "python": "/env/bin/python3", "launcher_args": ["--master_port", "1"],
+    },
     "torchrun --nproc_per_node 2 -- train.py": {
         "launcher": "torchrun", "script": "train.py", "processes": "2",
     },
     "A=b=c B= python train.py": {
         "launcher": "python", "script": "train.py", "env": {"A": "b=c", "B": ""},
+    },
+    "env -u FOO --unset=BAR A=1 torchrun --nproc_per_node 2 train.py": {
+        "launcher": "torchrun", "script": "train.py", "processes": "2",
+        "env": {"FOO": "null", "BAR": "null", "A": "1"},
+    },
+    "A=1 env -uA B=1 python train.py": {
+        "launcher": "python", "script": "train.py", "env": {"A": "null", "B": "1"},
+    },
+    "env -i A=1 python train.py": {
+        "launcher": "command", "command": ["env", "-i", "A=1", "python", "train.py"],
+    },
+    "nohup time -p stdbuf -oL --error=0 setsid -w exec python train.py": {
+        "launcher": "python", "script": "train.py",
+    },
+    "A=1 nohup env B=2 ./run.sh": {
+        "launcher": "command", "command": ["./run.sh"], "env": {"A": "1", "B": "2"},
+    },
+    "timeout -k 30 -s TERM --foreground 36h torchrun --nproc_per_node 2 train.py": {
+        "launcher": "torchrun", "script": "train.py", "processes": "2", "max_duration": "1d12h",
+    },
+    "A=1 timeout 90 bash run.sh": {
+        "launcher": "command", "command": ["bash", "run.sh"], "env": {"A": "1"},
+        "max_duration": "1m30s",
+    },
+    "timeout 1.5m python train.py": {
+        "launcher": "python", "script": "train.py", "max_duration": "1m30s",
+    },
+    "timeout 0 python train.py": {"launcher": "python", "script": "train.py"},
+    "timeout 0.00001 python train.py": {
+        "launcher": "command", "command": ["timeout", "0.00001", "python", "train.py"],
+    },
+    "timeout 99999999999999d python train.py": {
+        "launcher": "command", "command": ["timeout", "99999999999999d", "python", "train.py"],
+    },
+    "time -v python train.py": {
+        "launcher": "command", "command": ["time", "-v", "python", "train.py"],
+    },
+    "timeout -s INT 2h python train.py": {
+        "launcher": "command", "command": ["timeout", "-s", "INT", "2h", "python", "train.py"],
+    },
+    "timeout 1h timeout 2h python train.py": {
+        "launcher": "command", "command": ["timeout", "2h", "python", "train.py"],
+        "max_duration": "1h",
+    },
+    "numactl --cpunodebind=0 torchrun --nproc_per_node 2 train.py": {
+        "launcher": "command",
+        "command": ["numactl", "--cpunodebind=0", "torchrun", "--nproc_per_node", "2", "train.py"],
     },
 }  # fmt: skip
 
@@ -185,6 +239,41 @@ def test_a_line_in_one_string_is_split_as_a_shell_would(line: str, args: list[st
     assert [item.text for item in args_node.items] == args
 
 
+@pytest.mark.parametrize(
+    ("text", "inner"),
+    [
+        ("torchrun --nproc_per_node 2 train.py --x 'a $b'", "a $b"),
+        ("A=1 exec torchrun --nproc_per_node=2 train.py --x 'a b'", "a b"),
+        ("torchrun --nproc_per_node 2 train.py --x $HOME", None),
+        ("torchrun --nproc_per_node 2 train.py > log", None),
+        ("cd x && torchrun --nproc_per_node 2 train.py", None),
+        ("torchrun --nproc_per_node 2 train.py --x '", None),
+        ("cd x", None),
+        ("", None),
+    ],
+)
+def test_a_shell_around_one_literal_command_is_looked_through(text: str, inner: str | None) -> None:
+    for words in (["bash", "-c", text], ["timeout", "1h", "/bin/bash", "-e", "-c", text]):
+        job = {key.text: value for key, value in parse_line(words).items}
+        if inner is None:
+            assert plain(job["command"]) == words[words[0] == "timeout" and 2 :]
+        else:
+            assert (job["launcher"].text, plain(job["processes"])) == ("torchrun", "2")
+            assert plain(job["args"]) == ["--x", inner]
+        assert ("max_duration" in job) == (words[0] == "timeout")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["bash", "-c", "python x.py", "name"], ["bash", "-lc", "python x.py"], ["bash", "-c"],
+     ["sh", "-s"], ["bash", "x.sh", "-c", "python x.py"]],
+)  # fmt: skip
+def test_a_shell_that_does_more_is_a_command(words: list[str]) -> None:
+    assert plain(parse_line(["A=1", *words])) == {
+        "launcher": "command", "command": words, "env": {"A": "1"},
+    }  # fmt: skip
+
+
 def test_what_looks_like_the_shell_is_left_alone_in_separate_words() -> None:
     assert keys("python x.py | > & ;")["args"] == ["|", ">", "&", ";"]
 
@@ -222,6 +311,68 @@ def test_words_that_a_mapping_would_change_are_written_as_a_list() -> None:
     assert "args:\n  - '--lr'\n  - -1\n" in written
 
 
+def test_the_predecessor_of_torchrun_passes_its_local_rank(project: Project) -> None:
+    plan = project.plan("launcher: torchrun\nversion: launch\nscript: train.py\nprocesses: 2\n")
+    assert plan.nodes[0].argv[1:3] == ("-m", "torch.distributed.launch")
+    with pytest.raises(ConfigError, match="torchrun has no version `2`"):
+        project.plan("launcher: torchrun\nversion: 2\nscript: train.py\nprocesses: 2\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("torchrun --nproc_per_node 2 src/train.py", "train"),
+        ("python -m pkg.train", "pkg-train"),
+        ("bash scripts/train.sh --x other.sh", "train"),
+        ("numactl -N 0 torchrun train_ddp.py", "train_ddp"),
+        ("swift sft --model x", "swift-sft"),
+        ("/opt/bin/llamafactory-cli train x.yaml", "llamafactory-cli-train"),
+        ("./run --x", "run"),
+        ("sleep 5", "sleep"),
+        ("... ...", "job"),
+    ],
+)
+def test_a_run_is_named_after_the_program_of_its_line(line: str, name: str) -> None:
+    assert default_name(parse_line(line.split(" "))) == name
+
+
+RANKS = "torchrun --nproc_per_node 2 train.py"
+
+
+@pytest.mark.parametrize(
+    ("line", "left"),
+    [
+        (f"WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 NODE_RANK=0 {RANKS}", "WORLD_SIZE, LOCAL_WORLD_SIZE"),
+        (f"GROUP_RANK=0 {RANKS}", "GROUP_RANK"),
+        ("RANK=0 LOCAL_RANK=0 WORLD_SIZE=1 torchrun train.py", "RANK, LOCAL_RANK, WORLD_SIZE"),
+    ],
+)
+def test_what_repeats_the_launcher_is_left_to_it(project: Project, line: str, left: str) -> None:
+    plan = project.line(parse_line(line.split(" ")))
+    assert plan.notes == (f"left to torchrun, which sets the same: {left}",)
+    env = plan.nodes[0].env
+    assert not set(left.split(", ")) & set(env)
+    # torchrun does not set it, and a program may read it
+    assert ("NODE_RANK" in env) == ("NODE_RANK" in line)
+
+
+def test_a_program_without_ranks_sees_the_variables_of_its_line(project: Project) -> None:
+    line = "RANK=0 WORLD_SIZE=1 accelerate launch --num_processes 1 train.py"
+    plan = project.line(parse_line(line.split(" ")))
+    assert (plan.nodes[0].env["RANK"].value, plan.nodes[0].env["WORLD_SIZE"].value) == ("0", "1")
+    assert plan.notes == ()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [f"WORLD_SIZE=4 {RANKS}", f"RANK=0 {RANKS}", f"NODE_RANK=1 {RANKS}", f"WORLD_SIZE= {RANKS}",
+     "WORLD_SIZE=1 torchrun --nproc_per_node gpu train.py"],
+)  # fmt: skip
+def test_what_contradicts_the_launcher_is_refused(project: Project, line: str) -> None:
+    with pytest.raises(ConfigError, match="is set by torchrun for each rank"):
+        project.line(parse_line(line.split(" ")))
+
+
 # -- there and back --------------------------------------------------------------------------------
 
 
@@ -232,6 +383,7 @@ def same(project: Project, words: list[str]) -> None:
     written = project.plan(job_yaml(tree, None))
     assert shown(written) == shown(direct)
     assert script(written) == script(direct)
+    assert written.supervision == direct.supervision
 
 
 @pytest.mark.parametrize("line", [line for line in MEANS if "num_machines 2" not in line])

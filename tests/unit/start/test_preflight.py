@@ -27,3 +27,27 @@ def test_visible_gpus_are_those_that_the_job_will_see(
 ) -> None:
     node = Project(tmp_path).node(JOB + keys)
     assert preflight.visible_gpus(node, {"CUDA_VISIBLE_DEVICES": "0,1,2"}) == visible
+
+
+@pytest.mark.parametrize(
+    ("keys", "removed"),
+    [
+        ("", ["WORLD_SIZE", "SLURM_* (2)", "PYTHONHOME"]),
+        ("env_from: [SLURM_JOB_ID]\n", ["WORLD_SIZE", "SLURM_NTASKS", "PYTHONHOME"]),
+        ("inherit: [SLURM_*, PYTHONHOME]\n", ["WORLD_SIZE"]),
+        ("env: {PYTHONHOME: /x, SLURM_JOB_ID: 1}\n", ["WORLD_SIZE", "SLURM_NTASKS"]),
+    ],
+)
+def test_what_the_job_does_not_get_of_the_caller_is_said(
+    tmp_path: Path, keys: str, removed: list[str]
+) -> None:
+    node = Project(tmp_path).node(JOB + keys)
+    environ = dict.fromkeys(("WORLD_SIZE", "SLURM_JOB_ID", "SLURM_NTASKS", "PYTHONHOME"), "1")
+    environ |= {"SAFELAUNCH_RUN_ID": "x", "PATH": "/bin", "RANKS": "2"}
+    assert preflight.removed_names(node, environ) == removed
+    (note,) = (text for text in preflight.inherited(node, environ) if "removed" in text)
+    assert note.startswith(f"removed from your environment: {', '.join(removed)}; ")
+
+
+def test_a_clean_environment_is_not_mentioned(tmp_path: Path) -> None:
+    assert preflight.inherited(Project(tmp_path).node(JOB), {"PATH": "/bin", "HOME": "/x"}) == []

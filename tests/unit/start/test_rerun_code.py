@@ -5,62 +5,19 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-from support.project import Project
+from support.recorded_launch import Launch
 
 from safelaunch.errors import Refused
 from safelaunch.plan.serialize import freeze
-from safelaunch.runs.store import Run
-from safelaunch.runtime.records import CodeRecord, PlannedNode, PlanRecord, RunRecord
-from safelaunch.runtime.start import code_files, provenance
+from safelaunch.runtime.records import CodeRecord
 from safelaunch.start.rerun_code import code_of_launch, code_of_today
-
-if TYPE_CHECKING:
-    from safelaunch.model import Plan
-
-JOB = """
-launcher: python
-script: train.py
-args: {config: conf/a.yaml, out: $PROJECT/out, data: $PROJECT/data, lib: $PROJECT/src}
-pythonpath: [src]
-log: logs/{name}.log
-"""
-
-
-class Launch:
-    """A project, its plan, and the record of a run of it; nothing is started."""
-
-    def __init__(self, root: Path) -> None:
-        self.home = str(root / "home")
-        self.project = Project(root / "project")
-        self.folder = self.project.folder
-        for name in ("src/lib.py", "conf/a.yaml", "data/rows.csv", "out/old.pt", "conf/notes.txt"):
-            (self.folder / name).parent.mkdir(exist_ok=True)
-            (self.folder / name).write_text(name)
-        self.plan = self.project.plan(JOB.replace("$PROJECT", str(self.folder)))
-
-    def record(self, plan: Plan, cwd: str, **files: bytes) -> Run:
-        """Record a run of a plan as its start does."""
-        run = Run(f"a-{cwd.count('/')}", f"{self.home}/runs/a-{cwd.count('/')}")
-        node_dir = Path(run.folder, "node-0")
-        node_dir.mkdir(parents=True)
-        argv = [str(word) for word in plan.nodes[0].argv]
-        roots = [cwd, f"{cwd}/src"]
-        record = RunRecord(cwd=cwd, roots=roots, job_file=str(self.folder / "job.yaml"))
-        record.write(str(node_dir))
-        PlanRecord(nodes=[PlannedNode(argv=argv)]).write(str(node_dir))
-        for name, data in files.items():
-            (node_dir / name).write_bytes(data)
-        hashes, _ = code_files.recorded(record, argv)
-        provenance.code(str(node_dir), record, hashes)
-        return run
 
 
 @pytest.fixture
-def launch(tmp_path: Path) -> Launch:
-    return Launch(tmp_path)
+def launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Launch:
+    return Launch(tmp_path, monkeypatch)
 
 
 def test_a_project_that_has_not_changed_is_run_itself(launch: Launch) -> None:

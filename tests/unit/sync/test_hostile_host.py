@@ -14,7 +14,7 @@ from support.hostile_agent import HostileAgent, answer, data, frame, listing
 
 from safelaunch.errors import ConfigError, Refused, RunError
 from safelaunch.runtime.agent import wire
-from safelaunch.runtime.transfer import blocks
+from safelaunch.runtime.transfer import blocks, compression
 from safelaunch.sync.answers import BadAnswer
 from safelaunch.sync.download import folder
 from safelaunch.sync.download.pull import pull
@@ -43,7 +43,7 @@ def host(rows: list[list[Any]], contents: bytes = EVIL) -> Answers:
             yield answer()
         else:
             yield frame(wire.DATA, b"0")
-            yield from data(blocks.STORED + contents)
+            yield from data(compression.STORED + contents)
             yield answer(hash="", size=len(contents), offset=0, changed=False)
 
     return answers

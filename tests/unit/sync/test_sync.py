@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.workspace import wait_for
 
 from safelaunch.config.schema.files import JOB
 from safelaunch.config.schema.sync import AssetsType
@@ -101,6 +102,51 @@ def test_the_cache_does_not_trust_a_file_that_was_just_written(tmp_path: Path) -
     assert not file_hashes.HashCache(str(tmp_path / "cache"), str(tmp_path)).fill_hashes(
         [item(path)]
     )
+
+
+def cached(project: Path, cache: Path) -> file_hashes.HashCache:
+    """Return the cache of a project whose files lie a clock's tick behind."""
+    files = scan(Rules(str(project))).files
+    newest = max(file.key[2] for file in files)
+    wait_for(lambda: time.time_ns() > newest + 100_000_000, "tick of the clock")
+    for file in files:
+        file_hashes.hash_item(file, lambda _: None)
+    file_hashes.HashCache(str(cache), str(project)).save(files)
+    return file_hashes.HashCache(str(cache), str(project))
+
+
+def test_a_change_that_keeps_size_and_time_is_seen(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    for name in ("edited.py", "replaced.py", "same.py"):
+        (project / name).write_text("print(1)\n")
+    before = (project / "edited.py").stat()
+    hashes = cached(project, tmp_path / "cache")
+    times = before.st_atime_ns, before.st_mtime_ns
+    (project / "edited.py").write_text("print(2)\n")
+    os.utime(project / "edited.py", ns=times)
+    (project / "new").write_text("print(3)\n")
+    (project / "new").replace(project / "replaced.py")
+    os.utime(project / "replaced.py", ns=times)
+    files = scan(Rules(str(project))).files
+    assert not hashes.fill_hashes(files)
+    assert [file.path for file in files if file.hash] == ["same.py"]
+
+
+def test_the_cache_is_its_owner_s_alone(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print(1)\n")
+    cached(tmp_path, tmp_path / "cache")
+    (path,) = (tmp_path / "cache").iterdir()
+    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+
+
+@pytest.mark.parametrize("row", [7, None, "text", [], [1, 2], [{}] * 7, {"a": 1}])
+def test_a_damaged_row_of_the_cache_is_none(tmp_path: Path, row: Any) -> None:
+    (tmp_path / "train.py").write_text("print(1)\n")
+    hashes = cached(tmp_path, tmp_path / "cache")
+    hashes._hashes["train.py"] = row
+    (file,) = scan(Rules(str(tmp_path), exclude=["cache"])).files
+    assert (hashes.fill_hashes([file]), file.hash) == (False, "")
 
 
 def test_a_broken_cache_counts_as_none(tmp_path: Path) -> None:

@@ -152,7 +152,9 @@ def test_processes_on_other_gpus_are_no_matter(project: Project) -> None:
 def live_runs(cards: str | None) -> dict[tuple[Any, ...], Any]:
     env = {} if cards is None else {"CUDA_VISIBLE_DEVICES": {"value": cards}}
     plan = {"nodes": [{"node_rank": 0, "env": env}]}
-    return {("runs",): [{"id": "server-1", "node": "node-0", "name": "server", "plan": plan}]}
+    return {
+        ("runs",): {"live": [{"id": "server-1", "node": "node-0", "name": "server", "plan": plan}]}
+    }
 
 
 @pytest.mark.parametrize(("theirs", "job", "clash"), [
@@ -187,7 +189,7 @@ def test_gpus_that_no_run_has_are_named(project: Project) -> None:
 
 @pytest.mark.parametrize("plan", [None, {}, {"nodes": None}, {"nodes": [{"node_rank": 0}]}, []])
 def test_a_run_whose_plan_is_broken_clashes_with_nothing(plan: Any, project: Project) -> None:
-    answers = {("runs",): [{"id": "x", "node": "node-0", "name": None, "plan": plan}]}
+    answers = {("runs",): {"live": [{"id": "x", "node": "node-0", "name": None, "plan": plan}]}}
     assert run_checks(project, TORCHRUN + "gpus: [0]\n", {}, "gpu-sets", answers=answers) == []
 
 

@@ -519,7 +519,7 @@ def test_training_has_no_leftovers(project: Project) -> None:
 
 def live_runs(argv: Sequence[str], cwd: str, name: str = "other") -> dict[tuple[Any, ...], Any]:
     plan = {"nodes": [{"cwd": cwd, "argv": list(argv)}]}
-    return {("runs",): [{"id": "r-1", "node": "node-0", "name": name, "plan": plan}]}
+    return {("runs",): {"live": [{"id": "r-1", "node": "node-0", "name": name, "plan": plan}]}}
 
 
 @pytest.mark.parametrize(("argv", "cwd", "status"), [
@@ -545,7 +545,7 @@ def test_folders_in_the_project_are_of_one_checkout(
     checkout = checkout_id(home, str(project.folder)) if is_own else "another"
     place = "/srv/llm-1a2b3c" if is_own else "/srv/llm"  # where the plain name was taken
     answers = live_runs(["x.py", "--output_dir", "out"], place)
-    answers["runs",][0] |= {"place": place, "checkout": checkout}
+    answers["runs",]["live"][0] |= {"place": place, "checkout": checkout}
     job = TORCHRUN + "args: {output_dir: out}\n"
     environ = {"SAFELAUNCH_HOME": home}
     case = remote_context(project, job, answers, root="/srv/llm", environ=environ)
@@ -597,12 +597,21 @@ def test_a_folder_in_a_settings_file_counts(project: Project) -> None:
 
 def test_the_folder_of_a_variable_and_the_glob_of_the_checkpoints_count(project: Project) -> None:
     answers = live_runs(["x.py"], "/x")
-    run = answers[("runs",)][0]["plan"]
+    run = answers[("runs",)]["live"][0]["plan"]
     run["nodes"][0]["env"] = {"OUTPUT_DIR": {"value": "/d/out"}}
     run["checkpoint"] = "/d/c/checkpoint-*"
     for keys in ("env: {OUTPUT_DIR: /d/out}", "recovery: {checkpoint: /d/c/checkpoint-*}"):
         case = local_context(project, TORCHRUN + keys + "\n", answers=answers)
         assert result_of(case, "live-runs").status == "fail"
+
+
+@pytest.mark.parametrize(("log", "status"), [("out/t.log", "fail"), ("out/{id}.log", "ok")])
+def test_a_log_that_a_live_run_writes_counts(project: Project, log: str, status: str) -> None:
+    answers = live_runs(["x.py"], "/x")
+    job = TORCHRUN + f"log: {log}\n"
+    cwd = local_context(project, job).hosts[0].cwd
+    answers["runs",]["live"][0]["log"] = f"{cwd}/{log}"
+    assert result_of(local_context(project, job, answers=answers), "live-runs").status == status
 
 
 def test_runs_may_share_a_folder_of_logs(project: Project) -> None:
@@ -612,7 +621,10 @@ def test_runs_may_share_a_folder_of_logs(project: Project) -> None:
 
 
 def test_no_run_passes(project: Project) -> None:
-    assert result_of(remote_context(project, OUT, {("runs",): []}), "live-runs").status == "ok"
+    assert (
+        result_of(remote_context(project, OUT, {("runs",): {"live": []}}), "live-runs").status
+        == "ok"
+    )
 
 
 # -- shared folders --------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safelaunch.lint.file_kinds import FileKind, kind_by_name
 from safelaunch.lint.fix import apply_edits
+from safelaunch.lint.kinds import FileKind, kind_by_name
 from safelaunch.lint.run import check
 from safelaunch.lint.shell import rules
 from safelaunch.runtime.shell import lexer

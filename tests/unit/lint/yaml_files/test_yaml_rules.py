@@ -4,8 +4,8 @@ import pytest
 import yaml
 from support.inputs.yaml_scalars import EXAMPLES, disagreements, generate
 
-from safelaunch.lint.file_kinds import FileKind
 from safelaunch.lint.fix import apply_edits, unified_diff
+from safelaunch.lint.kinds import FileKind
 from safelaunch.lint.run import check
 from safelaunch.lint.yaml_files.scalars import (
     portable_float,

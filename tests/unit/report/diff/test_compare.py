@@ -6,6 +6,7 @@ from typing import Any
 
 from safelaunch.report.diff.compare import compare
 from safelaunch.report.diff.model import Group, NodeSnapshot, RunSnapshot
+from safelaunch.runtime.code.launch_record import EDITED
 from safelaunch.runtime.records import (
     CodeRecord,
     Failure,
@@ -249,6 +250,14 @@ def test_all_files_that_were_sent_are_compared_for_two_runs_on_hosts() -> None:
     ]
     # another laptop has no list of all files: those that the hosts recorded are compared
     assert changed(remote("a", files), remote("b", None)) == {}
+
+
+def test_a_file_whose_content_at_the_launch_is_not_known_is_no_difference() -> None:
+    edited = CodeRecord(not_stored={"train.py": EDITED, "big.py": "larger than 1 MiB"})
+    snapshot = side(record={"files": {**RECORD["files"], "train.py": "33"}})
+    other = snapshot._replace(nodes=(snapshot.nodes[0]._replace(code=edited),))
+    group = next(group for group in compare(other, side("b")) if group.name == "code")
+    assert (group.changes, group.unknown) == ((), "train.py changed during the start of a")
 
 
 def test_a_branch_counts_where_both_runs_have_one() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from safelaunch.runtime.code import git, launch_record, manifest
-from safelaunch.runtime.code.launch_record import code_record, is_secret_name
+from safelaunch.runtime.code.launch_record import code_record
 from safelaunch.runtime.code.manifest import CodeFile
 from safelaunch.runtime.code.store import ContentStore
 
@@ -141,18 +141,6 @@ def test_the_hash_of_a_manifest_depends_on_path_mode_and_content_alone() -> None
     assert manifest.to_bytes(files) != manifest.to_bytes(other)
     with pytest.raises(ValueError, match="no manifest"):
         manifest.from_bytes(b'[["a", 1, 2]]')
-
-
-@pytest.mark.parametrize(
-    ("name", "is_secret"),
-    [(".env", True), ("a/.env.local", True), (".env.example", False), ("id_ed25519", True),
-     ("id_ed25519.pub", False), ("a/server.key", True), ("keys.py", False), (".netrc", True),
-     ("credentials.json", True), ("credentials.py", False), ("secrets.yaml", True),
-     ("tokenizer.json", False), ("token", True), ("service-account-x.json", True),
-     ("environment.yaml", False)],
-)  # fmt: skip
-def test_files_that_hold_secrets_are_known_by_name(name: str, is_secret: bool) -> None:
-    assert is_secret_name(name) == is_secret
 
 
 def test_a_damaged_store_has_nothing_that_is_not_whole(home: str) -> None:

@@ -246,7 +246,7 @@ def test_a_live_run_tells_its_words_and_cards_and_no_other_value(
     plan = {"nodes": [{"argv": argv, "cwd": "/w.job-1/sub", "node_rank": 0, "env": env}]}
     (node / "plan.json").write_text(json.dumps(plan))
     (node / "run.json").write_text(json.dumps({"place": "/w", "tree": "/w.job-1", "checkout": "c"}))
-    (run,) = ask("runs")
+    (run,) = ask("runs")["live"]
     (reply,) = run["plan"]["nodes"]
     assert (run["id"], run["place"], run["checkout"]) == ("job-1", "/w", "c")
     assert (reply["argv"], reply["cwd"]) == (["python", "t.py", "--out=/w/out"], "/w/sub")

@@ -48,6 +48,32 @@ HANDLED = [
     "torchrun --nproc_per_node 2 a.py || true",
     f"{A} \\\n  --x 1 \\\n  || true  # not {A}",
     f"if {A}; then exit 1; fi",
+    # functions, and what they pass on
+    f"f() {{ {A}; }}; f || true",
+    f"f() {{ local x=1; {A}; }}\nif f; then echo ok; fi",
+    f"f() {{ {A}; }}\n! f",
+    f"f() {{ {A}; }}\nf && echo ok || echo no",
+    f"f() {{ {A}; }}\nwhile f; do echo again; done",
+    f"f() {{ set -e; {A}; }}\nf || true",
+    f"f() ( set -e; {A} )\nf | tee log || true",
+    f"f() {{ {A} | tee log; }}\nf || true",
+    f"g() {{ {A}; }}\nf() {{ g; }}\nf || true",
+    f"f() {{ {A} || return 1; echo ok; }}\nf || true",
+    f"f() {{ if ! {A}; then return 1; fi; echo ok; }}\nf || true",
+    f"f() {{ for i in 1 2; do {A} || return 1; done; echo ok; }}\nf || true",
+    f"f() {{ {A} || {{ rc=$?; echo no; return $rc; }}; echo ok; }}\nf || true",
+    f"f() {{ {A}; return $?; }}\nf || true",
+    f"f() {{ {A}; return; }}\nf || true",
+    f'f() {{ {A}; local rc=$?; echo "$rc"; return "$rc"; }}\nf || true',
+    f"f() {{ local rc; {A}; rc=$?; echo x; return ${{rc}}; }}\nf || true",
+    f"f() {{ {A} | tee log; return ${{PIPESTATUS[0]}}; }}\nf || true",
+    f"( {A} || exit 1; echo ok ) || true",
+    f"bash -c '{A} || exit 1; echo ok' || true",
+    f"f() {{ {A} & wait $!; }}\nf || true",
+    f"{A} & pid=$!\necho started\nwait $pid || echo no",
+    ". ./lib.sh\ntrain || true",
+    "source ./lib.sh; if train; then echo ok; fi",
+    "bash ./exits.sh || true",
 ]
 LOST = [
     A,
@@ -71,6 +97,17 @@ LOST = [
     f"run() {{ {A} || return 1; }}\nrun | cat",
     f"{A} & echo ok || true; wait",
     f"echo '{A} || true'; {A}; echo done",
+    f"f() {{ {A}; echo ok; }}\nf || true",
+    f"f() {{ {A} || return 1; echo ok; }}\nf; echo done",
+    f"f() {{ {A}; return $?; }}\nf; echo done",
+    f"f() {{ {A}; return $?; }}\nf | cat",
+    f"f() {{ {A}; echo ok; return $?; }}\nf || true",
+    f"f() {{ {A}; return 0; }}\nf || true",
+    f"( {A} || exit 1; echo ok ); echo done",
+    f"{A} & wait $!; echo done",
+    f"{A} & {B} & wait $! || true",
+    ". ./lib.sh\ntrain; echo done",
+    "( . ./exits.sh || true ); echo done",
 ]
 UNKNOWN = [
     f"eval '{A} || true'",
@@ -81,10 +118,16 @@ UNKNOWN = [
     f"{A} || true\n{A} | tee log",  # which of them failed?
     f"if {A}; then",
     "echo a.txt",
+    f"f() {{ {A}; rc=$?; rc=0; return $rc; }}\nf || true",  # which of the values?
+    f"{A}; rc=$?; [ $rc = 0 ] || echo no",
+    f"f() {{ {A}; echo $?; }}\nf || true",
+    ". ./gone.sh\ntrain || true",
     'python "$script" | tee log; $CMD || true; for x in 1; do python $y; done',
 ]
 FILES = {
     "inner.sh": f"#!/bin/bash\n{A}\n",
+    "./lib.sh": f"train() {{\n  {A}\n}}\n",
+    "./exits.sh": f"{A} || exit 1\n",
     "./handled.sh": f"#!/usr/bin/env bash\n{A} || echo skipped\n",
 }
 
@@ -130,6 +173,42 @@ def test_what_the_text_does_not_show_is_unknown(script: str) -> None:
 )
 def test_a_program_is_found_by_its_name(script: str, program: str, result: bool | None) -> None:
     assert handles(script, program) is result
+
+
+TWICE = f"{A} || true; {A}"
+LOOSE = f"{A}; {A} || true; echo done"
+
+
+@pytest.mark.parametrize(("script", "turn", "result"), [
+    (TWICE, (0, 2), True),
+    (TWICE, (1, 2), False),
+    (LOOSE, (0, 2), False),
+    (LOOSE, (1, 2), True),
+    (f"{A} --lr 1 || true\n{A} --lr 2 | tee log", (1, 2), False),
+    (f"( {A} || true; {A} ) 2>&1 | tee log", (0, 2), True),
+    (f"f() {{ {A}; }}\nf || true\nf", (0, 2), True),
+    (f"f() {{ {A}; }}\nf || true\nf", (1, 2), False),
+    (f"timeout 5 {A} || true; X=1 nohup {A}", (0, 2), True),
+    (f"if {A}; then echo ok; fi; {A}; {A}", (0, 3), True),
+    ("torchrun a.py || true; torchrun a.py", (0, 2), True),
+    # not each of them has run once, in this order
+    (TWICE, (0, 0), None),
+    (TWICE, (0, 1), None),
+    (TWICE, (1, 3), None),
+    (f"{A} || {A}; echo done", (0, 2), None),
+    (f"{A} & {A} || true; wait", (0, 2), None),
+    (f"{A} | {A} && echo ok || true; {A}", (0, 3), None),
+    (f"if test -f x; then {A} || true; fi; {A}", (0, 2), None),
+    (f"for i in 1 2; do {A} || true; done; {A}", (0, 2), None),
+    (f"xargs -n1 {A} || true; {A}", (0, 2), None),
+    (f"srun {A} || true; {A}", (0, 2), None),
+    (f"$RUN {A} || true; {A}", (0, 2), None),
+])  # fmt: skip
+def test_of_several_starts_of_a_program_the_turn_decides(
+    script: str, turn: tuple[int, int], result: bool | None
+) -> None:
+    argv = ["bash", "-c", script]
+    assert failures.handles("", argv, "/home/me/proj/a.py", FILES.get, turn) is result
 
 
 def test_lines_of_setup_are_read_too() -> None:

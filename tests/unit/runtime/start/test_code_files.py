@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
+from support.workspace import wait_for
 
 from safelaunch.runtime import PLACE
+from safelaunch.runtime.code.launch_record import code_record
 from safelaunch.runtime.records import RunRecord
 from safelaunch.runtime.start import code_files
 
@@ -33,6 +36,18 @@ def test_script_settings_and_python_files_are_recorded(run: RunRecord) -> None:
     files, more = code_files.recorded(run, ARGV)
     names = {"train.py", "src/data.py", "conf/base.yaml", "conf/big.yaml", "ds.json"}
     assert (set(files), more) == ({run.job_file, *names}, 0)
+
+
+def test_a_file_that_was_edited_after_the_start_counts_as_changed(run: RunRecord) -> None:
+    script = Path(run.cwd, "train.py")
+    since = script.stat().st_ctime
+    wait_for(lambda: time.time() > since + 0.1, "another time of the file system's clock")
+    script.write_text("edited")
+    files, _ = code_files.recorded(run, ARGV, since + 0.05)
+    assert code_files.changed(files, run.cwd) == ["train.py"]
+    root, listed = code_files.project_files(run, files, None)
+    record, _ = code_record(root, listed, os.path.join(run.cwd, "home"), None)
+    assert record.not_stored == {"train.py": "changed during the start"}
 
 
 def test_the_runtime_in_a_run_directory_below_the_project_is_none_of_its_code(

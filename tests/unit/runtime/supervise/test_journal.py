@@ -46,6 +46,15 @@ def test_a_failure_of_many_ranks_fits_whole_into_what_is_reserved_for_it(journal
     assert json_files.read_json(path) == failure
 
 
+def test_the_first_status_is_there_before_the_folders_are(tmp_path: Path) -> None:
+    node = tmp_path / "node-0"
+    node.mkdir()
+    (node / FOLDERS[0]).touch()  # where a folder is to be made
+    with pytest.raises(FileExistsError):
+        Journal(str(node), RunRecord.from_json(RUN)).open()
+    assert json.loads((node / "status.json").read_bytes())["state"] == "pending"
+
+
 def test_what_does_not_fit_is_cut_short_and_no_key_is_lost(tmp_path: Path) -> None:
     path = tmp_path / "failure.json"
     json_files.reserve(str(path), 8192)

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from safelaunch.sync import secret_files
-from safelaunch.sync.ignore import Rules
+from safelaunch.runtime.code import secret_files
+from safelaunch.sync.ignore import SENSITIVE, Rules
 from safelaunch.sync.project_tree import scan
 
 if TYPE_CHECKING:
@@ -20,12 +20,15 @@ SECRETS = (
     ".config/gcloud/credentials.db", ".azure/msal_token_cache.json", ".kube/config", "kubeconfig",
     ".docker/config.json", ".huggingface/token", "terraform.tfstate", "infra/prod.tfstate.backup",
     "credentials.json", "secrets.yaml", "conf/secrets.yml", ".streamlit/secrets.toml",
-    "kaggle.json", ".git-credentials", "store.p12",
+    "kaggle.json", ".git-credentials", "store.p12", "android.jks", "debug.keystore", "team.kdbx",
+    "www/.htpasswd", "credentials", "conf/credentials.toml", "credentials.yml", "secret.json",
+    "secrets.txt", "conf/Secrets.INI",
 )  # fmt: skip
 OTHERS = (
     ".env.example", ".env.template", ".env.sample", ".env.prod.example", "env.py", ".environment",
     "id_rsa.pub", ".ssh/id_ed25519.pub", ".ssh/config", "secrets.py", "secrets/readme.md",
     "tokenizer.json", "token", "monkey", "keys.py", "credentials.py", "config.json",
+    "secrets.md", "secret_santa.txt", "service-account.md", "keystore.py",
     "docker/config.json", ".aws/task-definition.json", "data/environment.yml", "kube.yaml",
 )  # fmt: skip
 
@@ -67,6 +70,21 @@ def test_a_private_key_is_known_by_its_contents(
 
 
 @pytest.mark.parametrize(
+    ("name", "is_secret"),
+    [(".env", True), ("a/.env.local", True), (".env.example", False), ("id_ed25519", True),
+     ("id_ed25519.pub", False), ("a/server.key", True), ("keys.py", False), (".netrc", True),
+     ("credentials.json", True), ("credentials.py", False), ("secrets.yaml", True),
+     ("tokenizer.json", False), ("token", True), ("service-account-x.json", True),
+     ("environment.yaml", False), ("signature.asc", True), ("deploy_key", True),
+     ("service_account.yaml", True), ("team.kdbx", True)],
+)  # fmt: skip
+def test_the_code_of_a_run_is_recorded_without_files_that_may_be_secret(
+    name: str, is_secret: bool
+) -> None:
+    assert secret_files.may_be_secret(name) == is_secret
+
+
+@pytest.mark.parametrize(
     ("include", "sent"),
     [
         ((), set()),
@@ -89,7 +107,7 @@ def test_a_secret_is_sent_only_if_the_job_names_it(
         (tmp_path / name).write_text(KEY)
     tree = scan(Rules(str(tmp_path), include))
     assert {item.path for item in tree.files} == {"train.py", *sent}
-    skipped = {item.path for item in tree.skipped if item.why == secret_files.RULE}
+    skipped = {item.path for item in tree.skipped if item.why == SENSITIVE}
     assert skipped == names - sent
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from safelaunch.config.schema.files import JOB, PROFILE
-from safelaunch.lint import file_kinds
-from safelaunch.lint.file_kinds import FileKind, kind_by_keys
+from safelaunch.lint import kinds
+from safelaunch.lint.kinds import FileKind, kind_by_keys
 
 
 def test_the_keys_of_our_files_are_those_of_their_declaration() -> None:
-    assert {key.name for key in JOB.keys} == file_kinds._JOB
-    assert {key.name for key in PROFILE.keys} == file_kinds._PROFILE
+    assert {key.name for key in JOB.keys} == kinds._JOB
+    assert {key.name for key in PROFILE.keys} == kinds._PROFILE
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.lint.env import combinations, names
-from safelaunch.lint.file_kinds import FileKind
 from safelaunch.lint.finding import WARNING, Edit, LintFinding
+from safelaunch.lint.kinds import FileKind
 from safelaunch.lint.shell import rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from safelaunch.lint.env.model import Facts, VariableProblem
-    from safelaunch.lint.file_text import TextFile
     from safelaunch.lint.shell.rules import Assignment
+    from safelaunch.lint.text_file import TextFile
     from safelaunch.lint.yaml_files.rules import Document, Scalar
     from safelaunch.runtime.shell.lexer import Script
 
