@@ -31,9 +31,22 @@ def resolve_target(files: Sequence[str], line: Sequence[str], flags: Flags) -> R
     """Return the resolved job of a file, or of a pasted launch line."""
     cwd = os.getcwd()
     if line:
-        from safelaunch.plan.pasted_command import default_name, parse_line
+        from safelaunch.plan.pasted_command import (
+            default_name,
+            line_words,
+            parse_line,
+            split_secrets,
+        )
 
-        tree = parse_line(line)
+        tree, secrets = split_secrets(parse_line(line))
+        if secrets:
+            os.environ.update(secrets)
+            words = line_words(line)
+            line = [word for word in words if word.partition("=")[0] not in secrets]
+            say(
+                f"{', '.join(secrets)}: passed on as by `env_from`, written to no file; `export` "
+                "it instead, since others can read a command line with `ps`"
+            )
         at = os.path.join(cwd, "-")
         paths = Paths.from_job(at, cwd, flags.project_root, remote=flags.remote)
         resolved = resolve(tree, flags, paths, default_name=default_name(tree), job_file="")

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import re
+from typing import TYPE_CHECKING
 
 from safelaunch.config.schema.files import JOB
-from safelaunch.config.schema.text_checks import holds_secret
 from safelaunch.config.schema.types import ArgsType
-from safelaunch.config.yaml_io.node import Node
 from safelaunch.config.yaml_io.reader import parse
 from safelaunch.errors import ConfigError
-from safelaunch.secrets_in_text import is_secret_name
+
+if TYPE_CHECKING:
+    from safelaunch.config.yaml_io.node import Node
 
 _ORDER = (
     "name", "profile", "launcher", "version", "script", "module", "command", "args", "processes",
     "gpus", "nodes", "mixed_precision", "launcher_args", "python", "workdir", "max_duration", "env",
+    "env_from",
 )  # fmt: skip
 _SAFE = re.compile(r"[A-Za-z0-9_./+-][A-Za-z0-9_./+=@%:-]*")
 
@@ -24,9 +26,8 @@ def job_yaml(tree: Node, profile: str | None) -> str:
     """Return the text of a job file with the keys of a tree.
 
     `args` become a mapping where that gives the identical words back, else they stay a list.
-    Variables that hold secrets become names under `env_from`; a secret among the words is refused.
+    A secret is refused.
     """
-    tree, secrets = _without_secrets(tree)
     JOB.read(tree)
     keys = {key.text: value for key, value in tree.items}
     lines = [f"profile: {_scalar(profile)}"] if profile else []
@@ -43,20 +44,7 @@ def job_yaml(tree: Node, profile: str | None) -> str:
             lines.append(f"{key}: [" + ", ".join(_scalar(item.text) for item in node.items) + "]")
         else:
             lines.append(f"{key}: {_value(node)}")
-    if secrets:
-        lines.append("env_from: [" + ", ".join(secrets) + "]")
     return "\n".join(lines) + "\n"
-
-
-def _without_secrets(tree: Node) -> tuple[Node, list[str]]:
-    """Return the keys without the secrets of `env`, and the names of those variables."""
-    env = tree.get("env")
-    if env is None:
-        return tree, []
-    secrets = [k.text for k, v in env.items if is_secret_name(k.text) and holds_secret(v)]
-    public = tuple((k, v) for k, v in env.items if k.text not in secrets)
-    items = [(k, Node("map", v.origin, items=public) if v is env else v) for k, v in tree.items]
-    return Node("map", tree.origin, items=tuple(items)), secrets
 
 
 def _args(key: str, node: Node) -> list[str]:

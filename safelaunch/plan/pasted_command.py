@@ -13,12 +13,14 @@ import shlex
 from typing import TYPE_CHECKING
 
 from safelaunch import launchers
+from safelaunch.config.schema.text_checks import holds_secret
 from safelaunch.config.schema.types import expand_option
 from safelaunch.config.yaml_io.node import Node, mapping, scalar
 from safelaunch.environ import check_name
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.launchers.flag_table import PASTED_LINE
 from safelaunch.plan.wrappers import unwrap
+from safelaunch.secrets_in_text import is_secret_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,11 +42,9 @@ _VISIBLE = "CUDA_VISIBLE_DEVICES"
 def parse_line(words: Sequence[str]) -> Node:
     """Return the keys of a job that runs this line. Raises ConfigError where it is not literal.
 
-    Values of variables that hold secrets stay; resolving or writing the job refuses them.
+    Values of variables that hold secrets stay; `split_secrets` takes them out.
     """
-    line = list(words)
-    if len(line) == 1 and re.search(r"\s", line[0]):
-        line = _shell_words(line[0])
+    line = line_words(words)
     for word in line:
         if _WRONG_DASH.match(word):
             raise ConfigError(
@@ -68,6 +68,26 @@ def parse_line(words: Sequence[str]) -> Node:
     if env:
         keys["env"] = mapping({name: _value(text) for name, text in env.items()}, PASTED_LINE)
     return mapping(keys, PASTED_LINE)
+
+
+def line_words(words: Sequence[str]) -> list[str]:
+    """Return the words of a line, which may also be one text. Raises ConfigError."""
+    is_text = len(words) == 1 and re.search(r"\s", words[0])
+    return _shell_words(words[0]) if is_text else list(words)
+
+
+def split_secrets(tree: Node) -> tuple[Node, dict[str, str]]:
+    """Return the keys with `env_from` for the secrets of `env`, and the values of those."""
+    env = tree.get("env")
+    items = env.items if env is not None else ()
+    secrets = {k.text: v.text for k, v in items if is_secret_name(k.text) and holds_secret(v)}
+    if not secrets:
+        return tree, {}
+    keys = {key.text: value for key, value in tree.items}
+    public = {key.text: value for key, value in items if key.text not in secrets}
+    keys["env"] = mapping(public, PASTED_LINE)
+    keys["env_from"] = _list(list(secrets))
+    return mapping(keys, PASTED_LINE), secrets
 
 
 def _is_launch(words: list[str]) -> bool:

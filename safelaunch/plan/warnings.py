@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from safelaunch.plan.gates import SelectedVariables
 
 _SHELL_SYNTAX = re.compile(r"(?<!\\)\$(\w|\{|\()|^~(/|$)|/~/|`[^`]+`")
+_SHELL_TEXT = re.compile(r"-[a-z]*c")
 # at the beginning of a word or of a value in it; an address such as s3://x has a longer scheme
 _WINDOWS_PATH = re.compile(r"(?:^|[=,;])(?:[A-Za-z]:[\\/](?!/)|(?P<wsl>/mnt/[a-z](?:/|$)))")
 # network cards and files of one machine: their values may differ between nodes
@@ -29,9 +31,18 @@ def unexpanded(job: Job, project: str) -> Iterator[PlanWarning]:
     `project` is the folder of the project: a `$` in its path is one that nobody has written.
     """
     for key, word, where in _words(job):
+        if key == "command" and word in _shell_texts(job.command):
+            continue
         if _SHELL_SYNTAX.search(word.removeprefix(project)) and where != str(BUILT_IN):
             what = "is taken literally: `$` and `~` are never expanded"
             yield PlanWarning("not-expanded", f"`{_shorten(word)}` in `{key}` {what}", where)
+
+
+def _shell_texts(command: Sequence[str]) -> list[str]:
+    """Return the texts that a shell of the command runs, which expands them itself."""
+    if not command or command[0].rpartition("/")[2] not in ("bash", "sh", "dash", "zsh"):
+        return []
+    return [text for option, text in itertools.pairwise(command) if _SHELL_TEXT.fullmatch(option)]
 
 
 def windows_paths(job: Job) -> Iterator[PlanWarning]:

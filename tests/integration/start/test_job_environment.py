@@ -261,3 +261,13 @@ def read_until(fd: int, expected: bytes) -> bytes:
                 break
     assert expected in output, output
     return output
+
+
+def test_a_secret_of_a_pasted_line_reaches_the_job_and_no_file(place: Place) -> None:
+    secret = secrets.token_hex(8)
+    (place.project / "job.py").write_text("import os\nprint(len(os.environ['HF_TOKEN']))\n")
+    line = (f"HF_TOKEN={secret}", "python", "job.py")
+    started = place.cli("run", "--foreground", "--no-check", "--", *line)
+    assert ("16" in started.stdout.split(), secret in started.stderr) == (True, False)
+    files = [path for path in place.home.rglob("*") if path.is_file()]
+    assert [path for path in files if secret.encode() in path.read_bytes()] == []

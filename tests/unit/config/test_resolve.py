@@ -325,6 +325,16 @@ def test_what_looks_expanded_is_warned_about(text: str, project: Project) -> Non
     assert [w.id for w in plan.warnings] == ["not-expanded"]
 
 
+@pytest.mark.parametrize(
+    ("command", "warned"),
+    [("[bash, -c, 'echo $A']", 0), ("[/bin/sh, -ec, 'echo $A']", 0), ("[bash, $A]", 1)],
+)
+def test_the_text_that_a_shell_runs_is_expanded_by_it(
+    command: str, warned: int, project: Project
+) -> None:
+    assert len(project.plan(f"launcher: command\ncommand: {command}\n").warnings) == warned
+
+
 def test_a_dollar_in_the_path_of_the_project_is_not_warned_about(tmp_path: Path) -> None:
     (tmp_path / "a$b").mkdir()
     project = Project(tmp_path / "a$b")

@@ -10,7 +10,7 @@ from support.project import Project, script, shown
 
 from safelaunch.config.write_job import job_yaml
 from safelaunch.errors import ConfigError
-from safelaunch.plan.pasted_command import default_name, parse_line
+from safelaunch.plan.pasted_command import default_name, parse_line, split_secrets
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -279,8 +279,12 @@ def test_what_looks_like_the_shell_is_left_alone_in_separate_words() -> None:
 
 
 def test_a_secret_in_the_environment_of_a_line_becomes_a_name() -> None:
-    written = job_yaml(parse_line(["HF_TOKEN=abcdef", "python", "x.py"]), None)
-    assert ("env_from: [HF_TOKEN]" in written, "abcdef" in written) == (True, False)
+    tree, secrets = split_secrets(parse_line(["HF_TOKEN=abcdef", "A=1", "python", "x.py"]))
+    assert plain(tree) == {
+        "launcher": "python", "script": "x.py", "env": {"A": "1"}, "env_from": ["HF_TOKEN"],
+    }  # fmt: skip
+    assert secrets == {"HF_TOKEN": "abcdef"}
+    assert "abcdef" not in job_yaml(tree, None)
 
 
 def test_a_harmless_value_under_a_secret_name_is_kept() -> None:
