@@ -27,9 +27,9 @@ _MIN_WIDTH = 40  # columns of a sentence in a terminal that is narrower
 
 def follow(run: RunAccess) -> Status:
     """Write the combined log to stdout until the run has ended; return its last status."""
-    raw = sys.stdout.isatty()
-    write = stdout_writer(raw)
-    for data in follow_log(run, LogRequest(1, follow=True, final_lines=not raw)):
+    is_terminal = sys.stdout.isatty()
+    write = stdout_writer(is_terminal)
+    for data in follow_log(run, LogRequest(1, follow=True, final_lines=not is_terminal)):
         write(data)
     write(b"")
     return run.status()

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
+
+from safelaunch.cli.runs.terminal_filter import TerminalFilter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import BinaryIO
+
+    Output = BinaryIO | TerminalFilter
 
 # bytes of an unfinished line that wait, since a progress bar may overwrite them; tqdm's bars are as
 # wide as a terminal, verl's lines have 3 KB
 MAX_WAITING = 1 << 20
 
 
-def stdout_writer(raw: bool) -> Callable[[bytes], None]:
+def stdout_writer(at_once: bool, unfiltered: bool = False) -> Callable[[bytes], None]:
     """Return a function that writes log bytes to stdout; an empty call flushes.
 
-    `raw`, for a terminal, writes bytes unchanged, so that progress bars move, and what the job
-    sends to its terminal reaches this one. Otherwise (a file, CI) each line is written once, in its
-    last state.
+    `at_once`: also unfinished lines, so that progress bars move. Otherwise (a file, CI) each
+    line is written once, in its last state. A terminal gets only what is harmless to it, but for
+    `unfiltered`.
     """
-    out = sys.stdout.buffer
+    is_filtered = sys.stdout.isatty() and not unfiltered
+    out: Output = TerminalFilter(sys.stdout.buffer) if is_filtered else sys.stdout.buffer
     lines = LineWriter(out)
 
-    def write_raw(data: bytes) -> None:
+    def write_at_once(data: bytes) -> None:
         out.write(data)
         out.flush()
 
@@ -33,13 +39,13 @@ def stdout_writer(raw: bool) -> Callable[[bytes], None]:
             lines.close()
         out.flush()
 
-    return write_raw if raw else write_lines
+    return write_at_once if at_once else write_lines
 
 
 class LineWriter:
     """Writes each line once, in its last state: in time linear in its length, and little memory."""
 
-    def __init__(self, out: BinaryIO) -> None:
+    def __init__(self, out: Output) -> None:
         self.out = out
         self.shown = b""  # the newest part of the unfinished line that a CR has ended
         self.parts: list[bytes] = []  # what has come after that CR

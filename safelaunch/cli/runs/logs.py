@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.argument("run", required=False, shell_complete=complete_run)
 @click.option("--follow", "-f", is_flag=True, help="Continue until the run has ended.")
 @click.option("--tail", type=click.IntRange(0), metavar="N", help="Start with the last N lines.")
-@click.option("--raw", is_flag=True, help="Print unchanged bytes, progress bars included.")
+@click.option("--raw", is_flag=True, help="Print unchanged bytes, escape sequences included.")
 @click.option("--rank", type=click.IntRange(0), metavar="N", help="Only this rank's own log.")
 @click.option("--launcher", is_flag=True, help="Only the launcher's own output.")
 @click.option("--node", type=click.IntRange(0), metavar="N", help="Only this node.")
@@ -44,9 +44,10 @@ def command(run: str | None, **options: Any) -> int:
         node = store.node_number(access.record, node)
     elif rank is not None:
         node = store.node_of(access.record, rank)
-    raw = options["raw"] or (follows and sys.stdout.isatty())
-    request = LogRequest(attempt, which, options["tail"], follows, node, final_lines=not raw)
-    write, is_empty = stdout_writer(raw), True
+    raw = options["raw"]
+    at_once = raw or (follows and sys.stdout.isatty())
+    request = LogRequest(attempt, which, options["tail"], follows, node, final_lines=not at_once)
+    write, is_empty = stdout_writer(at_once, unfiltered=raw), True
     try:
         for data in follow.follow_log(access, request):
             write(data)
