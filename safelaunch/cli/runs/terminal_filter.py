@@ -37,9 +37,8 @@ class TerminalFilter:
         self._partial = partial[0] if partial else b""
         if partial:
             text = text[: partial.start()]
-        if (
-            len(self._partial) > _MAX_PARTIAL
-        ):  # a string or a wrong sequence: nothing of it is needed
+        # a string, or a sequence that is none: nothing of it is needed
+        if len(self._partial) > _MAX_PARTIAL:
             end = b"\x1b" if self._partial.endswith(b"\x1b") else b""
             self._partial = self._partial[: len(b"\x1b]")] + end
         self._out.write(_CONTROL.sub(_harmless, text))
