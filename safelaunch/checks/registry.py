@@ -25,6 +25,7 @@ QUICK = (
     "hardware.resources",
     "network.interfaces",
     "network.ports",
+    "project.default_config",
     "project.inputs",
     "project.outputs",
     "project.script",

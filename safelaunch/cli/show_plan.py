@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ from safelaunch.runtime.units import job_duration
 from safelaunch.script import paste_line, quote, with_home_as_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from safelaunch.config.resolve import Flags, Resolved
     from safelaunch.config.yaml_io.node import Node
@@ -32,13 +33,14 @@ def resolve_target(files: Sequence[str], line: Sequence[str], flags: Flags) -> R
     cwd = os.getcwd()
     if line:
         from safelaunch.plan.pasted_command import (
+            Shell,
             default_name,
             line_words,
             parse_line,
             split_secrets,
         )
 
-        tree, secrets = split_secrets(parse_line(line))
+        tree, secrets = split_secrets(parse_line(line, Shell(cwd, os.environ)))
         if secrets:
             os.environ.update(secrets)
             words = line_words(line)
@@ -47,11 +49,21 @@ def resolve_target(files: Sequence[str], line: Sequence[str], flags: Flags) -> R
                 f"{', '.join(secrets)}: passed on as by `env_from`, written to no file; `export` "
                 "it instead, since others can read a command line with `ps`"
             )
+        for file in sorted(set(_files(tree))):
+            say(f"note: settings from {file}; --explain shows which")
         at = os.path.join(cwd, "-")
         paths = Paths.from_job(at, cwd, flags.project_root, remote=flags.remote)
         resolved = resolve(tree, flags, paths, default_name=default_name(tree), job_file="")
         return resolved._replace(line=tuple(line))
     return resolve_file(files[0], flags, cwd)
+
+
+def _files(node: Node) -> Iterator[str]:
+    """Yield the file of each value that does not come from the line itself."""
+    for item in node.items:
+        yield from _files(item[1] if node.kind == "map" else item)
+    if node.origin.line:
+        yield node.origin.source
 
 
 def print_plan(plan: Plan) -> None:
@@ -227,6 +239,9 @@ def _explain(node: Node, indent: str, name: str) -> None:
             _explain(value, indent, f"{name}.{key.text}" if name else key.text)
         return
     click.echo(f"{indent}{name}: {_leaf(node)}    {node.origin}")
+    if any(item.origin.source != node.origin.source for item in node.items):
+        for origin, items in itertools.groupby(node.items, key=lambda item: item.origin):
+            click.echo(f"{indent}    {' '.join(map(_leaf, items))}    {origin}")
     for other in node.beats:
         if _leaf(other) != _leaf(node):
             click.echo(f"{indent}    beats {_leaf(other)}    {other.origin}")

@@ -1,5 +1,5 @@
 """Job file, profile, hosts and flags to one Resolved job; every leaf keeps its origin."""
-# ruff: noqa: PLC0415 - config.assets is imported only for jobs that have assets
+# ruff: noqa: PLC0415 - config.assets and launcher_config are imported only for jobs that need them
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def resolve(
     tree: Node, flags: Flags, paths: Paths, *, default_name: str, job_file: str
 ) -> Resolved:
     """Return the resolved job of a tree of keys."""
-    raw = _with_flags(tree, flags, default_name)
+    raw = _with_config_file(_with_flags(tree, flags, default_name), paths)
     tree, assets, ignored = _with_assets(raw, flags, paths)
     values, origins = JOB.read(tree)
     if flags.remote:
@@ -193,6 +193,19 @@ def _with_flags(tree: Node, flags: Flags, default_name: str) -> Node:
         names = Node("list", origin, items=tuple(scalar(name, origin) for name in flags.hosts))
         tree = overlay(tree, mapping({"hosts": names}, origin))
     return tree
+
+
+def _with_config_file(tree: Node, paths: Paths) -> Node:
+    """Return the keys with those that the launcher's config file of the project adds."""
+    launcher = tree.get("launcher")
+    if launcher is None or launcher.text not in LAUNCHERS or tree.get("launcher_args") is None:
+        return tree
+    table = load_launcher(launcher.text).FLAGS
+    if table is None or table.config_file is None:
+        return tree
+    from safelaunch.config.launcher_config import complete_job
+
+    return complete_job(tree, table, paths)
 
 
 def _with_assets(

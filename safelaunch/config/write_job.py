@@ -32,7 +32,7 @@ def job_yaml(tree: Node, profile: str | None) -> str:
     keys = {key.text: value for key, value in tree.items}
     lines = [f"profile: {_scalar(profile)}"] if profile else []
     for key in _ORDER:
-        if key not in keys:
+        if key not in keys or (key == "profile" and profile):
             continue
         node = keys[key]
         if key == "env":

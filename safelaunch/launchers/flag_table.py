@@ -20,12 +20,43 @@ PASTED_LINE = Origin("command line")
 CountProcesses = Callable[["Mapping[str, str]", "Collection[str]"], "dict[str, str]"]
 
 
+class LineFlag(NamedTuple):
+    """A flag with its values, from a pasted line or from the config file that completes it.
+
+    `values` None: a setting of the file for which the launcher has no flag.
+    """
+
+    name: str
+    values: tuple[str, ...] | None
+    origin: Origin
+
+
+class Setting(NamedTuple):
+    """A value of a config file with its position: a scalar, a tuple or a dict of settings."""
+
+    value: object
+    origin: Origin
+
+
+class ConfigFile(NamedTuple):
+    """The file from which a launcher takes what the flags of a line leave open.
+
+    `flag` names it on a line; `default` returns the path that is read without that flag, from the
+    flags of the line and the environment. `complete` returns what the file adds to a line's flags,
+    and raises ConfigError where the launcher would refuse the file.
+    """
+
+    flag: str
+    default: Callable[[Mapping[str, str], Mapping[str, str]], str | None]
+    complete: Callable[[Setting, Mapping[str, str]], list[LineFlag]]
+
+
 class FlagTable(NamedTuple):
     """A launcher's flags in the underscore spelling, without dashes; `short` maps -m to module.
 
-    `keys`, `implied` and `count_processes` are for pasted lines. `parser` is the `module:function`
-    that returns the parser which the flags were copied from, for the contract test that compares
-    them; empty where the launcher has no such function.
+    `keys`, `implied`, `count_processes` and `config_file` are for pasted lines. `parser` is the
+    `module:function` that returns the parser which the flags were copied from, for the contract
+    test that compares them; empty where the launcher has no such function.
     """
 
     valued: frozenset[str]
@@ -33,9 +64,10 @@ class FlagTable(NamedTuple):
     owned: Mapping[str, str]  # flag that launcher_args may not have -> its job key, for a hint
     short: Mapping[str, str]
     keys: Mapping[str, str]  # flag -> the job key that it becomes
-    implied: frozenset[str]  # flags that the plan of every job on one node has anyway
+    implied: frozenset[str]  # flags that follow from the job's keys on one node
     count_processes: CountProcesses
     parser: str
+    config_file: ConfigFile | None = None
 
     @property
     def names(self) -> frozenset[str]:

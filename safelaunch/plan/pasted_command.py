@@ -10,22 +10,25 @@ import itertools
 import os
 import re
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch import launchers
+from safelaunch.config.launcher_config import complete_line
+from safelaunch.config.paths import Paths
 from safelaunch.config.schema.text_checks import holds_secret
 from safelaunch.config.schema.types import expand_option
 from safelaunch.config.yaml_io.node import Node, mapping, scalar
 from safelaunch.environ import check_name
 from safelaunch.errors import ConfigError, did_you_mean
-from safelaunch.launchers.flag_table import PASTED_LINE
+from safelaunch.launchers.flag_table import PASTED_LINE, LineFlag
 from safelaunch.plan.wrappers import unwrap
 from safelaunch.secrets_in_text import is_secret_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from safelaunch.launchers.flag_table import FlagTable
+    from safelaunch.model import Origin
 
 # quoted text: operators outside of it are the shell's
 _QUOTED = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
@@ -39,10 +42,23 @@ _AUTO = "auto"
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
-def parse_line(words: Sequence[str]) -> Node:
+class Shell(NamedTuple):
+    """Where a line is pasted: from there its launcher would read its config file."""
+
+    cwd: str
+    environ: Mapping[str, str]
+
+    def with_env(self, env: Mapping[str, str | None]) -> Shell:
+        """Return the shell with the variables in front of the line; None removes one."""
+        merged = {**self.environ, **env}
+        return Shell(self.cwd, {name: text for name, text in merged.items() if text is not None})
+
+
+def parse_line(words: Sequence[str], shell: Shell | None = None) -> Node:
     """Return the keys of a job that runs this line. Raises ConfigError where it is not literal.
 
-    Values of variables that hold secrets stay; `split_secrets` takes them out.
+    Without a shell no config file is read. Values of variables that hold secrets stay;
+    `split_secrets` takes them out.
     """
     line = line_words(words)
     for word in line:
@@ -55,7 +71,8 @@ def parse_line(words: Sequence[str]) -> Node:
     inner = unwrap(line, _is_launch)
     if not inner.words:
         raise ConfigError("no command in the line", where=PASTED_LINE)
-    keys, env = _command(inner.words), dict(inner.env)
+    keys = _command(inner.words, shell.with_env(inner.env) if shell is not None else None)
+    env = dict(inner.env)
     if inner.max_duration is not None:
         keys["max_duration"] = _word(inner.max_duration)
     for name in env:
@@ -129,9 +146,9 @@ def _shell_words(line: str) -> list[str]:
     return words
 
 
-def _command(line: list[str]) -> dict[str, Node]:
+def _command(line: list[str], shell: Shell | None = None) -> dict[str, Node]:
     if re.fullmatch(r"python(3(\.\d+)?)?", os.path.basename(line[0])):
-        return _python(line)
+        return _python(line, shell)
     program = launchers.find_program(line)
     flags = launchers.load(launchers.programs()[program]).FLAGS if program is not None else None
     if program is None or flags is None:
@@ -147,10 +164,10 @@ def _command(line: list[str]) -> dict[str, Node]:
     python = {}
     if "/" in line[0]:  # `/env/bin/accelerate` means the interpreter of that environment
         python = {"python": _word(os.path.join(os.path.dirname(line[0]), "python"))}
-    return {**python, **_launcher(launchers.programs()[program], flags, rest)}
+    return {**python, **_launcher(launchers.programs()[program], flags, rest, shell)}
 
 
-def _python(line: list[str]) -> dict[str, Node]:
+def _python(line: list[str], shell: Shell | None) -> dict[str, Node]:
     python = {"python": _word(line[0])} if "/" in line[0] else {}
     options: list[str] = []
     rest = line[1:]
@@ -169,7 +186,7 @@ def _python(line: list[str]) -> dict[str, Node]:
             first = launcher.FLAGS if module == launcher.MODULES[0] else None
             table = launcher.MODULE_FLAGS.get(module, first)
             if table is not None:
-                return {**python, **_launcher(name, table, after)}
+                return {**python, **_launcher(name, table, after, shell)}
         target = {"module": _word(module)}
     elif rest and rest[0][:2] not in ("-c", "-", "-m"):
         target, after = {"script": _word(rest[0])}, rest[1:]
@@ -181,18 +198,26 @@ def _python(line: list[str]) -> dict[str, Node]:
     return {**keys, **_args(after)}
 
 
-def _launcher(name: str, table: FlagTable, words: list[str]) -> dict[str, Node]:
-    flags, rest = _split(name, words, table)
+def _launcher(
+    name: str, table: FlagTable, words: list[str], shell: Shell | None
+) -> dict[str, Node]:
+    typed, rest = _split(name, words, table)
+    flags = [LineFlag(flag, value, PASTED_LINE) for flag, value in typed]
+    if table.config_file is not None and shell is not None:
+        paths = Paths.from_job(os.path.join(shell.cwd, "-"), shell.cwd)
+        flags = complete_line(flags, table, paths, shell.environ)
     values: dict[str, str] = {}
-    others: list[tuple[str, tuple[str, ...]]] = []
+    origins: dict[str, Origin] = {}
+    others: list[tuple[Origin, tuple[str, ...]]] = []
     is_module = False
-    for flag, value in flags:
+    for flag, value, origin in flags:
         if flag == "module":
             is_module = True
         elif flag in table.keys:
-            values[table.keys[flag]] = value[0]
+            values[table.keys[flag]] = (value or ("",))[-1]
+            origins[table.keys[flag]] = origin
         elif flag not in table.implied:
-            others.append((flag, expand_option(flag, value)))
+            others.append((origin, expand_option(flag, value or ())))
     if not rest:
         raise ConfigError(f"the line names no program for {name}", where=PASTED_LINE)
     if values.get("nodes") == "1":
@@ -200,13 +225,17 @@ def _launcher(name: str, table: FlagTable, words: list[str]) -> dict[str, Node]:
     if values.get("processes") in ("gpu", _AUTO):  # one per GPU
         del values["processes"]
         values.setdefault("gpus", _AUTO)
-    counts = table.count_processes(values, {flag for flag, _ in flags})
-    keys = {key: _gpus(text) if key == "gpus" else _word(text) for key, text in counts.items()}
+    counts = table.count_processes(values, {flag.name for flag in flags})
+    keys = {
+        key: (_gpus if key == "gpus" else _word)(text, origins.get(key, PASTED_LINE))
+        for key, text in counts.items()
+    }
     keys = {"launcher": scalar(name, PASTED_LINE), **keys}
     keys["module" if is_module else "script"] = _word(rest[0])
     keys.update(_args(rest[1:]))
     if others:
-        keys["launcher_args"] = _list([word for _, option in others for word in option])
+        items = tuple(_word(word, origin) for origin, option in others for word in option)
+        keys["launcher_args"] = Node("list", PASTED_LINE, items=items)
     return keys
 
 
@@ -244,17 +273,17 @@ def _unknown(name: str, word: str, flag: str, table: FlagTable) -> ConfigError:
     )
 
 
-def _gpus(text: str) -> Node:
-    return scalar(_AUTO, PASTED_LINE) if text in ("all", _AUTO) else _list(text.split(","))
+def _gpus(text: str, origin: Origin) -> Node:
+    return scalar(_AUTO, origin) if text in ("all", _AUTO) else _list(text.split(","), origin)
 
 
 def _args(words: list[str]) -> dict[str, Node]:
     return {"args": _list(words)} if words else {}
 
 
-def _word(text: str) -> Node:
+def _word(text: str, origin: Origin = PASTED_LINE) -> Node:
     # numbers are plain scalars, as in a file; everything else is text, `null` and `true` too
-    return Node("scalar", PASTED_LINE, text=text, plain=bool(re.fullmatch(r"[0-9]+", text)))
+    return Node("scalar", origin, text=text, plain=bool(re.fullmatch(r"[0-9]+", text)))
 
 
 def _value(text: str | None) -> Node:
@@ -262,5 +291,5 @@ def _value(text: str | None) -> Node:
     return scalar("null", PASTED_LINE) if text is None else _word(text)
 
 
-def _list(words: Sequence[str]) -> Node:
-    return Node("list", PASTED_LINE, items=tuple(_word(word) for word in words))
+def _list(words: Sequence[str], origin: Origin = PASTED_LINE) -> Node:
+    return Node("list", origin, items=tuple(_word(word, origin) for word in words))

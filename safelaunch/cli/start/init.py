@@ -14,7 +14,7 @@ from safelaunch.cli.plan_options import LineCommand, pasted_line
 from safelaunch.config.write_job import job_yaml
 from safelaunch.config.yaml_io.node import mapping, overlay, scalar
 from safelaunch.errors import ConfigError
-from safelaunch.plan.pasted_command import parse_line, split_secrets
+from safelaunch.plan.pasted_command import Shell, parse_line, split_secrets
 
 if TYPE_CHECKING:
     from safelaunch.config.yaml_io.node import Node
@@ -34,7 +34,7 @@ def command(output: str | None, profile: str | None) -> int:
     line = pasted_line()
     if not line:
         raise ConfigError("which line?", hint="safelaunch init -- accelerate launch ... train.py")
-    tree, _ = split_secrets(parse_line(line))
+    tree, _ = split_secrets(parse_line(line, Shell(os.getcwd(), os.environ)))
     text = job_yaml(_relocated(tree, output), profile)
     if output is None:
         sys.stdout.write(text)

@@ -205,7 +205,6 @@ REFUSED = {
     ("accelerate", "launch", "--num_machines", "2", "--num_processes", "5", "x.py"): "evenly",
     ("accelerate", "launch", "--num_machines", "0", "--num_processes", "5", "x.py"): "0` machines",
     ("accelerate", "launch", "--num_machines", "2", "--num_processes", "x", "x.py"): "`x` proc",
-    ("accelerate", "launch", "--config_file", "c.yaml", "x.py"): "add --num_processes N",
     ("python 'x.py",): "the line cannot be read",
     ("python x.py > log",): "`>` is shell",
     ("python x.py 2>&1 | tee log",): "`>&` is shell",

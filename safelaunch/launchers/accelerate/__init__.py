@@ -1,8 +1,10 @@
 """Hugging Face Accelerate: `accelerate launch`, with every default stated.
 
 Flags alone do not stop a `default_config.yaml` in the user's cache from choosing FSDP, so unless
-the job names a config file, one is written to the run directory and passed to it.
+the job names a config file, one is written to the run directory and passed to it. A pasted line
+means what its config file says: config_file.py turns that into flags.
 """
+# ruff: noqa: PLC0415 - config_file is imported only for a line that has such a file
 
 from __future__ import annotations
 
@@ -11,7 +13,15 @@ from typing import TYPE_CHECKING
 from safelaunch.errors import ConfigError
 from safelaunch.launchers import Command, FixedPort, Launch, Rendezvous, common
 from safelaunch.launchers.common import for_elastic, master_addr, module_or_script, port_number
-from safelaunch.launchers.flag_table import PASTED_LINE, FlagTable, check_flags, flag_values
+from safelaunch.launchers.flag_table import (
+    PASTED_LINE,
+    ConfigFile,
+    FlagTable,
+    LineFlag,
+    Setting,
+    check_flags,
+    flag_values,
+)
 from safelaunch.model import Slot, Word, text
 
 if TYPE_CHECKING:
@@ -93,17 +103,33 @@ def _count_processes(values: Mapping[str, str], flags: Collection[str]) -> dict[
                 hint="--num_processes counts those of all machines",
             )
         counts["processes"] = str(int(processes) // int(nodes))
-    elif "processes" not in counts and "gpus" not in counts:
-        if "config_file" in flags:
-            raise ConfigError(
-                "the number of processes is only in the config file",
-                where=PASTED_LINE,
-                hint="add --num_processes N to the line",
-            )
+    if "cpu" in flags:  # without GPUs accelerate starts one process
+        counts.pop("gpus", None)
+        return {"processes": "1", **counts, "profile": "cpu"}
+    if not {"processes", "gpus"} & counts.keys() and "config_file" not in flags:
         counts["gpus"] = "auto"  # what accelerate itself does: one process per visible GPU
     return counts
 
 
+def _default_config(flags: Mapping[str, str], environ: Mapping[str, str]) -> str | None:
+    from safelaunch.launchers.accelerate import config_file
+
+    return None if "cpu" in flags else config_file.default_path(environ)
+
+
+def _complete(file: Setting, flags: Mapping[str, str]) -> list[LineFlag]:
+    from safelaunch.launchers.accelerate import config_file
+
+    return config_file.complete(file, flags, FLAGS, _TYPES)
+
+
+# Each of these chooses the distributed type itself; together with --multi_gpu accelerate refuses.
+_TYPES = {
+    "use_deepspeed": "DEEPSPEED",
+    "use_fsdp": "FSDP",
+    "use_megatron_lm": "MEGATRON_LM",
+    "tpu": "XLA",
+}
 FLAGS = FlagTable(
     valued=_VALUED,
     switches=_SWITCHES,
@@ -124,9 +150,10 @@ FLAGS = FlagTable(
         "mixed_precision": "mixed_precision",
         "gpu_ids": "gpus",
     },
-    implied=frozenset({"multi_gpu", "same_network", "machine_rank"}),
+    implied=frozenset({"multi_gpu", "same_network", "machine_rank", "cpu"}),
     count_processes=_count_processes,
     parser="accelerate.commands.launch:launch_command_parser",
+    config_file=ConfigFile("config_file", _default_config, _complete),
 )
 
 binds_gpus = common.each_rank_its_gpu
@@ -134,13 +161,6 @@ ranks_per_node = common.planned_ranks
 
 # accelerate's own default, where it starts torch's elastic agent for a single process
 _DEFAULT_PORT = 29500
-# Each of these chooses the distributed type itself; together with --multi_gpu accelerate refuses.
-_TYPES = {
-    "use_deepspeed": "DEEPSPEED",
-    "use_fsdp": "FSDP",
-    "use_megatron_lm": "MEGATRON_LM",
-    "tpu": "XLA",
-}
 
 
 def command(launch: Launch) -> Command:
