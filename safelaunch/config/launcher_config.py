@@ -19,19 +19,25 @@ if TYPE_CHECKING:
 
     from safelaunch.config.paths import Paths
     from safelaunch.launchers.flag_table import FlagTable
+    from safelaunch.model import Origin
 
 
 def read_settings(path: str, shown: str) -> Setting:
     """Return the settings of a YAML or JSON file; `shown` names it. Raises ConfigError."""
-    return _typed(read_file(path, shown))
+    try:
+        root = read_file(path, shown)
+    except ConfigError as e:
+        hint = "correct the file, or name another one"
+        raise ConfigError(e.message, where=e.where, hint=hint) from e
+    return _typed(root, root.origin)
 
 
-def _typed(node: Node) -> Setting:
+def _typed(node: Node, key_origin: Origin) -> Setting:
     value: object
     if node.kind == "map":
-        value = {key.text: _typed(item) for key, item in node.items}
+        value = {key.text: _typed(item, key.origin) for key, item in node.items}
     elif node.kind == "list":
-        value = tuple(_typed(item) for item in node.items)
+        value = tuple(_typed(item, item.origin) for item in node.items)
     elif node.plain:
         try:
             value = yaml.safe_load(node.text)
@@ -40,7 +46,7 @@ def _typed(node: Node) -> Setting:
         value = node.text if isinstance(value, (dict, list)) else value
     else:
         value = node.text
-    return Setting(value, node.origin)
+    return Setting(value, node.origin, key_origin)
 
 
 def complete_line(
@@ -48,7 +54,7 @@ def complete_line(
 ) -> list[LineFlag]:
     """Return the flags of a pasted line with what its launcher's config file adds to them.
 
-    A file that the line names and that is part of the project stays named, since it is copied to
+    A file of the project that the line names by a relative path stays named, since it is copied to
     hosts with the project; only what becomes a key of the job is added. Any other file is replaced
     by the flags that say the same, and so is one that would beat a flag which the plan leaves out.
     Raises ConfigError.
@@ -72,7 +78,8 @@ def complete_line(
     added = file.complete(read_settings(path, shown), line)
     is_cpu = any(flag.name == "cpu" for flag in added)
     left_out = {name for name in line if name in table.implied or table.keys.get(name) == "gpus"}
-    is_project_file = named is not None and paths.is_inside(os.path.normpath(path))
+    is_project_file = named is not None and not os.path.isabs(named)
+    is_project_file = is_project_file and paths.is_inside(os.path.normpath(path))
     if is_project_file and not left_out and not is_cpu:
         return [*flags, *(flag for flag in added if flag.name in table.keys)]
     for flag in added:
@@ -110,6 +117,6 @@ def complete_job(tree: Node, table: FlagTable, paths: Paths) -> Node:
     if hosts is not None and hosts.kind == "list":
         texts["nodes"] = str(len(hosts.items))
     counts = table.count_processes(texts, flags)
-    new = [key for key in ("processes", "nodes") if key in values]
+    new: list[str] = [key for key in ("processes", "nodes") if key in values]
     keys = {key: scalar(counts[key], values[key].origin) for key in new}
     return overlay(tree, mapping(keys, tree.origin))

@@ -32,10 +32,14 @@ class LineFlag(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """A value of a config file with its position: a scalar, a tuple or a dict of settings."""
+    """A value of a config file: a scalar, a tuple or a dict of settings.
+
+    `key` is the position of its key; of a value without one, its own.
+    """
 
     value: object
     origin: Origin
+    key: Origin
 
 
 class ConfigFile(NamedTuple):

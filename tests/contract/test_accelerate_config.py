@@ -148,6 +148,7 @@ LINES = {
     "fsdp": "--use_fsdp --fsdp_offload_params true -m pkg.train a",
     "multi": "--multi_gpu --num_processes 4 --gpu_ids all train.py",
     "port": "--main_process_port 23456 train.py",
+    "cpu": "--cpu train.py",
 }
 # accelerate starts one process, whatever the number: safelaunch refuses, or starts as many
 NOT_ALIKE = {("one", "count"), ("one-plain", "count"), ("cpu", "count")}

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from safelaunch.errors import ConfigError, did_you_mean
-from safelaunch.launchers.flag_table import LineFlag, Setting
+from safelaunch.launchers.flag_table import PASTED_LINE, LineFlag, Setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -52,20 +52,12 @@ _NUMBERS = ("gradient_accumulation_steps", "gradient_clipping", "zero_stage")  #
 _FILE_ONLY = ("fsdp_ignored_modules",)  # read from the file's block, without a flag
 
 
-class _Block(NamedTuple):
-    """A block of the file: what its keys begin with as flags, and the type that reads it."""
-
-    prefix: str = ""
-    kind: str | None = None  # None: all
-
-
-_BLOCKS = {
-    "deepspeed_config": _Block("", "DEEPSPEED"),
-    "fsdp_config": _Block("fsdp_", "FSDP"),
-    "megatron_lm_config": _Block("", "MEGATRON_LM"),
-    "dynamo_config": _Block("dynamo_"),
-    "fp8_config": _Block("fp8_"),
-    "parallelism_config": _Block(),
+# what the keys of a block begin with as flags
+_PREFIXES = {"fsdp_config": "fsdp_", "dynamo_config": "dynamo_", "fp8_config": "fp8_"}
+_TYPE_BLOCKS = {
+    "DEEPSPEED": "deepspeed_config",
+    "FSDP": "fsdp_config",
+    "MEGATRON_LM": "megatron_lm_config",
 }
 
 
@@ -92,34 +84,32 @@ def complete(
     top = _entries(file)
     _check_keys(top)
     kind, is_from_file = _kind(file, top, line, types)
-    on_cpu = "cpu" in line or (kind == "MULTI_CPU") or (kind == "NO" and _is_true(top, "use_cpu"))
     flags: list[LineFlag] = []
-    if is_from_file and "cpu" not in line:
+    if "cpu" in line:  # beats every type, and the blocks of the types
+        kind, is_from_file = "NO", False
+    elif is_from_file:
         where = top["distributed_type"].origin
         flags += [LineFlag(name, (), where) for name, own in types.items() if own == kind]
-    if on_cpu and "cpu" not in line:
-        where = top["distributed_type" if kind == "MULTI_CPU" else "use_cpu"].origin
-        flags.append(LineFlag("cpu", (), where))
-    flags += _counts(file, top, kind, line, on_cpu=on_cpu)
+        flags += _cpu(top, kind)
+    on_cpu = "cpu" in line or any(flag.name == "cpu" for flag in flags)
+    flags += _processes(file, top, kind, line, on_cpu=on_cpu)
+    flags += _machines(top, line)
+    flags += [] if on_cpu else _gpus(top, line)
     flags += _precision(top, line)
-    precision = line.get("mixed_precision") or next(
-        (flag.values[0] for flag in flags if flag.name == "mixed_precision" and flag.values), "no"
-    )
     if _is_true(top, "debug") and "debug" not in line:
         flags.append(LineFlag("debug", (), top["debug"].origin))
     if kind in _SINGLE:
         _refuse_mpirun(top)
-    for name, block in _BLOCKS.items():
-        applies = block.kind in (None, kind) and "cpu" not in line
-        if name == "dynamo_config":
-            applies = True
-        elif name == "fp8_config":
-            applies = precision == "fp8"
-        elif name == "parallelism_config":
-            applies = is_from_file or "use_parallelism_config" in line
-            flags += _parallelism(top, kind, line) if is_from_file else []
-        if applies:
-            flags += _block(top, name, block.prefix, line, table)
+    blocks = ["dynamo_config", *([_TYPE_BLOCKS[kind]] if kind in _TYPE_BLOCKS else [])]
+    precision = next((f.values for f in flags if f.name == "mixed_precision"), None)
+    if line.get("mixed_precision") == "fp8" or precision == ("fp8",):
+        blocks.append("fp8_config")
+    parallelism = [*_parallelism(top, kind, line)] if is_from_file else []
+    if parallelism or "use_parallelism_config" in line:
+        blocks.append("parallelism_config")
+    flags += parallelism
+    for name in blocks:
+        flags += _block(top, name, line, table)
     return flags
 
 
@@ -128,7 +118,11 @@ def _entries(setting: Setting | None) -> dict[str, Setting]:
     if setting is None or setting.value is None:
         return {}
     if not isinstance(setting.value, dict):
-        raise ConfigError("expected a mapping, `key: value` lines", where=setting.origin)
+        raise ConfigError(
+            "accelerate fails on a block that is no mapping",
+            where=setting.origin,
+            hint="indented `key: value` lines, or nothing",
+        )
     return setting.value
 
 
@@ -144,7 +138,7 @@ def _check_keys(top: Mapping[str, Setting]) -> None:
         if name not in KEYS | _OLDER_KEYS:
             raise ConfigError(
                 f"accelerate refuses the config file: unknown key `{name}`",
-                where=setting.origin,
+                where=setting.key,
                 hint=did_you_mean(name, KEYS) or "remove it",
             )
 
@@ -178,7 +172,15 @@ def _kind(
     return kind, True
 
 
-def _counts(
+def _cpu(top: Mapping[str, Setting], kind: str) -> Iterator[LineFlag]:
+    """Yield the flag for the CPU; the types that have an elastic agent do not read `use_cpu`."""
+    if kind == "MULTI_CPU":
+        yield LineFlag("cpu", (), top["distributed_type"].origin)
+    elif kind == "NO" and (_text(top, "use_cpu") or "").lower() in ("true", "yes", "on", "1"):
+        yield LineFlag("cpu", (), top["use_cpu"].origin)
+
+
+def _processes(
     file: Setting,
     top: Mapping[str, Setting],
     kind: str,
@@ -186,13 +188,8 @@ def _counts(
     *,
     on_cpu: bool,
 ) -> Iterator[LineFlag]:
-    """Yield processes, machines, GPUs, address and port."""
-    machines = line.get("num_machines") or _text(top, "num_machines") or "1"
-    taken = ["main_process_port"] if _text(top, "main_process_port") != "0" else []
-    if machines != "1":
-        taken += ["num_machines", "machine_rank", "main_process_ip"]
-    number = top.get("num_processes")
-    total = _text(top, "num_processes")
+    """Yield the number of processes where the line has none."""
+    number, total = top.get("num_processes"), _text(top, "num_processes")
     if total is None and top["distributed_type"].value == "NO":
         total, number = "1", top["distributed_type"]
     if "num_processes" not in line and "cpu" not in line:
@@ -210,20 +207,36 @@ def _counts(
             where=top["distributed_type"].origin,
             hint=f"add --multi_gpu to the line for {total}, or --num_processes 1",
         )
-    for name in taken:
+
+
+def _machines(top: Mapping[str, Setting], line: Mapping[str, str]) -> Iterator[LineFlag]:
+    """Yield the port, and of several machines their number, rank and address."""
+    machines = line.get("num_machines") or _text(top, "num_machines") or "1"
+    if not machines.isdecimal():
+        raise ConfigError(
+            f"`num_machines: {machines}` is no whole number",
+            where=PASTED_LINE if "num_machines" in line else top["num_machines"].origin,
+            hint="num_machines: 1, or how many machines there are",
+        )
+    names = ["main_process_port"] if _text(top, "main_process_port") != "0" else []
+    names += ["num_machines", "machine_rank", "main_process_ip"] if machines != "1" else []
+    for name in names:
         value = _text(top, name)
         if value is not None and name not in line:
             yield LineFlag(name, (value,), top[name].origin)
-    gpus = top.get("gpu_ids")
-    if gpus is None or gpus.value in (None, "all") or "gpu_ids" in line or on_cpu:
+
+
+def _gpus(top: Mapping[str, Setting], line: Mapping[str, str]) -> Iterator[LineFlag]:
+    setting = top.get("gpu_ids")
+    if setting is None or setting.value in (None, "all") or "gpu_ids" in line:
         return
-    if not isinstance(gpus.value, str):
+    if not isinstance(setting.value, str):
         raise ConfigError(
             "accelerate fails on a `gpu_ids` that is no text",
-            where=gpus.origin,
+            where=setting.origin,
             hint="quote it, with commas: gpu_ids: '0,1'",
         )
-    yield LineFlag("gpu_ids", (gpus.value,), gpus.origin)
+    yield LineFlag("gpu_ids", (setting.value,), setting.origin)
 
 
 def _precision(top: Mapping[str, Setting], line: Mapping[str, str]) -> Iterator[LineFlag]:
@@ -272,12 +285,11 @@ def _parallelism(
 def _block(
     top: Mapping[str, Setting],
     block: str,
-    prefix: str,
     line: Mapping[str, str],
     table: FlagTable,
 ) -> Iterator[LineFlag]:
     """Yield the keys of a block that are flags of the line; accelerate reads no others."""
-    entries = dict(_entries(top.get(block)))
+    entries, prefix = dict(_entries(top.get(block))), _PREFIXES.get(block, "")
     if block == "dynamo_config" and "dynamo_backend" in top:
         entries = {"dynamo_backend": top["dynamo_backend"]}
     for key, setting in entries.items():
@@ -329,5 +341,7 @@ def _text(top: Mapping[str, Setting], name: str) -> str | None:
     if setting is None or setting.value is None:
         return None
     if isinstance(setting.value, (dict, tuple)):
-        raise ConfigError(f"`{name}` is one value, not several", where=setting.origin)
+        raise ConfigError(
+            f"`{name}` is one value, not several", where=setting.origin, hint=f"{name}: VALUE"
+        )
     return str(setting.value)

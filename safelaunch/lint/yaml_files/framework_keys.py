@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.errors import did_you_mean
+from safelaunch.launchers.accelerate.config_file import KEYS
 from safelaunch.lint.finding import ERROR, WARNING, LintFinding
 
 if TYPE_CHECKING:
@@ -36,13 +37,8 @@ _UNREAD_BY_DEEPSPEED = (WARNING, "DeepSpeed does not read this key here")
 _FORBIDDEN = (ERROR, "DeepSpeed refuses the file (extra keys are forbidden here)")
 _ACCELERATE_TOP = _KeySet(
     (ERROR, "accelerate refuses the file (ValueError: unknown keys)"),
-    "command_file commands compute_environment debug deepspeed_config distributed_type"
-    " downcast_bf16 dynamo_config enable_cpu_affinity fp8_config fsdp_config gpu_ids"
-    " machine_rank main_process_ip main_process_port main_training_function"
-    " megatron_lm_config mixed_precision mpirun_config num_machines num_processes"
-    " parallelism_config rdzv_backend same_network tpu_env tpu_name tpu_use_cluster"
-    " tpu_use_sudo tpu_vm tpu_zone use_cpu",
-    older="fp16 dynamo_backend tpu_cluster ipex_config use_xpu num_cpu_threads_per_process",
+    " ".join(sorted(KEYS)),
+    older="tpu_cluster ipex_config use_xpu num_cpu_threads_per_process",
 )
 _ACCELERATE_BLOCKS = {
     "deepspeed_config": _KeySet(
