@@ -1,5 +1,5 @@
 """`python -m safelaunch` is the command line."""
 
-from safelaunch.cli.main import main
+from safelaunch.cli.main import program
 
-main()
+program()

@@ -3,6 +3,8 @@ from __future__ import annotations
 import os
 import re
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,17 @@ def test_a_good_dry_run_exits_0(form: list[str], folder: Path) -> None:
 def test_wrong_use_exits_2_with_one_error(words: list[str], folder: Path) -> None:
     result = safelaunch(folder, *words, SAFELAUNCH_HOME=str(folder / "home"))
     assert (result.code, result.out, result.err.count("error:")) == (2, "", 1)
+
+
+def test_the_end_of_a_command_runs_what_was_registered_for_it(folder: Path) -> None:
+    program = (
+        "import atexit, sys; sys.argv = ['safelaunch', 'nonsense']\n"
+        "atexit.register(print, 'the end')\n"
+        "from safelaunch.cli.main import program; program()"
+    )
+    argv = [sys.executable, "-c", program]
+    done = subprocess.run(argv, check=False, cwd=folder, capture_output=True)
+    assert (done.returncode, done.stdout) == (2, b"the end\n")
 
 
 @pytest.mark.parametrize("words", [["run", "bad.yaml"], ["run", "no.yaml"], ["init"]])

@@ -35,7 +35,7 @@ SERVER = """
 import sys
 del sys.path[0]  # the folder in which the tests were started
 import click, yaml, paramiko, pathspec, packaging.specifiers, packaging.version, ahocorasick_rs
-import atexit, gc, importlib, json, os, pkgutil, runpy, signal, socket, threading, traceback
+import gc, importlib, json, os, pkgutil, runpy, signal, socket, traceback
 import safelaunch
 for module in pkgutil.walk_packages(safelaunch.__path__, "safelaunch."):
     if not module.name.endswith("__main__"):
@@ -73,19 +73,11 @@ os.environ.update(request["env"])
 os.chdir(request["cwd"])
 sys.path.insert(0, os.getcwd())
 sys.argv = ["safelaunch", *request["words"]]
-code = 1
 try:
-    runpy.run_module("safelaunch", run_name="__main__", alter_sys=True)
-except SystemExit as e:
-    code = e.code
+    runpy.run_module("safelaunch", run_name="__main__", alter_sys=True)  # ends the process
 except BaseException:
     traceback.print_exc()
-# Python's own end but for taking apart what was imported, which costs more than most commands
-threading._shutdown()
-atexit._run_exitfuncs()
-sys.stdout.flush()
-sys.stderr.flush()
-os._exit(code)
+    os._exit(1)
 """
 
 
