@@ -1,4 +1,4 @@
-"""A finding in a file, with the edit that fixes it where that is possible."""
+"""A finding in a file, with the edits that fix it where that is possible."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class LintFinding:
     message: str
     fix: str | None = None
     severity: str = WARNING
-    edit: Edit | None = None
+    edits: tuple[Edit, ...] = ()
 
     @property
     def is_fixable(self) -> bool:
         """Whether `--fix` can fix it."""
-        return self.edit is not None or self.id in WHOLE_FILE
+        return bool(self.edits) or self.id in WHOLE_FILE
 
     def as_json(self) -> dict[str, Any]:
         """Return the finding as `lint --json` prints it."""

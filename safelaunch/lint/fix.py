@@ -18,7 +18,7 @@ def apply_edits(data: bytes, findings: Iterable[LintFinding]) -> bytes:
     text = data.decode("utf-8", "surrogateescape")
     bom = text[: len(text) - len(text.lstrip("\ufeff"))]
     lines = text.removeprefix(bom).split("\n")
-    edits = [f.edit for f in listed if f.edit is not None]
+    edits = [edit for f in listed for edit in f.edits]
     for edit in sorted(set(edits), key=lambda e: (e.line, e.column), reverse=True):
         index = edit.column - 1
         # a loader may count other line ends than LF: then the text is not there, and is not edited

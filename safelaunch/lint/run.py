@@ -36,6 +36,10 @@ def check(file: str, data: bytes, facts: Facts | None = None) -> LintResult:
         return LintResult(kind, (LintFinding(file, 1, 1, "encoding", message, fix, ERROR),))
     kind, findings = _check(kind, text, facts)
     reported = [f for f in findings if not text.is_ignored(f.line, f.id)]
+    if kind not in (FileKind.SHELL, FileKind.REQUIREMENTS):
+        from safelaunch.lint.yaml_files.rules import merge_notes
+
+        reported = merge_notes(sorted(reported, key=lambda f: (f.line, f.column)))
     return LintResult(kind, tuple(sorted(reported, key=lambda f: (f.line, f.column, f.id))))
 
 

@@ -20,6 +20,8 @@ _PLACEHOLDER = re.compile(
     r"(?i)|empty|dummy|none|null|true|false|changeme|secret|password|token|api[_-]?key|\d{1,4}"
     r"|x+|\*+|\.+|<.*>|\[.*\]|\{.*\}|.*\b(your|my|some|example|placeholder|replace|todo|insert)\b.*"
     r"|(your|my|some|example|placeholder|replace|todo|insert)[_-].*|.*[_-](here|placeholder)"
+    # in any part of the text: `sk-xxxx`, `hf_...`, `fakeapikey`
+    r"|.*(x{4}|\*{3}|\.{3}|\u2026|fake|dummy|redacted|your[_-]?(api|hf|key|token|wandb)).*"
 )
 _FIX = "remove it, revoke it if others saw the file, and pass it with `env_from: [NAME]`"
 
@@ -49,7 +51,7 @@ def check_keys(document: Document, file: str) -> Iterator[LintFinding]:
 
 def _in_line(line: str) -> Iterator[tuple[str, int]]:
     for what, match in tokens(line):
-        if not re.fullmatch(r"[A-Za-z]+[_-](.)\1*", match.group()):  # hf_xxxxxxxx
+        if not _PLACEHOLDER.fullmatch(match.group()):
             yield what, match.start()
     if "://" in line:
         for match in re.finditer(PASSWORD_IN_ADDRESS, line):

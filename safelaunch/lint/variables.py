@@ -12,7 +12,7 @@ from safelaunch.lint.kinds import FileKind
 from safelaunch.lint.shell import rules
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from safelaunch.lint.env.model import Facts, VariableProblem
     from safelaunch.lint.shell.rules import Assignment
@@ -39,9 +39,14 @@ _CHILD_VARIABLES = re.compile(
 
 
 def check_shell(text: TextFile, script: Script, declared: Facts) -> Iterator[LintFinding]:
-    """Yield findings about the variables that a shell script sets."""
+    """Yield findings about the variables that a shell script sets for programs."""
     facts = declared._replace(launcher=rules.find_launcher(script))
-    settings, used = rules.assignments(script), set(_REFERENCE.findall(text.text))
+    all_settings, used = rules.assignments(script), set(_REFERENCE.findall(text.text))
+    exported = None if text.file.endswith(".env") else rules.exported_names(script)
+    if exported is not None:
+        exported |= {s.name for s in all_settings if s.is_exported}
+        yield from _not_exported(text.file, all_settings, used | exported)
+    settings = [s for s in all_settings if exported is None or s.name in exported]
     for setting in settings:
         edit = Edit(setting.word.line, setting.word.column, setting.name, "")
         is_used = setting.name in used
@@ -52,20 +57,16 @@ def check_shell(text: TextFile, script: Script, declared: Facts) -> Iterator[Lin
     for problem in combinations.check(values, facts):
         word = last[problem.name].word
         yield _finding(text.file, problem, Edit(word.line, word.column, problem.name, ""))
-    if not text.file.endswith(".env"):
-        yield from _not_exported(text.file, script, settings, used)
 
 
 def _not_exported(
-    file: str, script: Script, settings: list[Assignment], used: set[str]
+    file: str, settings: list[Assignment], available: Collection[str]
 ) -> Iterator[LintFinding]:
-    exported = rules.exported_names(script)
-    if exported is None:
-        return
-    available = used | exported | {s.name for s in settings if s.is_exported}
+    table = names.table()
     for setting in settings:
         name, word = setting.name, setting.word
-        if name in available or not _CHILD_VARIABLES.fullmatch(name):
+        is_library = name in table.variables or name in table.retired
+        if name in available or not is_library or not _CHILD_VARIABLES.fullmatch(name):
             continue
         message = f"`{name}` is set but not exported: programs that the script starts do not see it"
         fix = f"write export {name}=..., or put it in front of the command on the same line"
@@ -120,5 +121,5 @@ def _finding(
     file: str, problem: VariableProblem, at: Edit, *, may_rename: bool = True
 ) -> LintFinding:
     rule, _, message, fix, severity, rename = problem
-    edit = replace(at, new=rename) if rename is not None and may_rename else None
-    return LintFinding(file, at.line, at.column, rule, message, fix, severity, edit)
+    edits = (replace(at, new=rename),) if rename is not None and may_rename else ()
+    return LintFinding(file, at.line, at.column, rule, message, fix, severity, edits)

@@ -109,8 +109,6 @@ def _retired_name(name: str, entry: Mapping[str, str], facts: Facts) -> Variable
     if kind == "misspelt":
         message = f"`{name}` is misspelt{reason}"
         return VariableProblem("env-unknown", name, message, fix, WARNING, rename)
-    if kind == "keep":
-        return VariableProblem("env-renamed", name, f"`{name}`{reason}", "keep this name", NOTE)
     severity = NOTE if kind in ("build", "vendor", "outdated") else _removal_severity(entry, facts)
     if severity is None:
         return None
@@ -145,9 +143,12 @@ def _is_older_than_change(entry: Mapping[str, str], facts: Facts) -> bool:
 
 def _renamed_name(name: str, entry: Mapping[str, str]) -> VariableProblem:
     use, since = entry["use"], entry["since"]
-    rename = entry.get("rename")
+    rename, reader = entry.get("rename"), entry.get("read_by")
     message = f"`{name}` is the old name of {use} (since {since})"
     fix = f"use {use}"
+    if reader is not None:
+        message += f"; {reader} still reads it"
+        return VariableProblem("env-renamed", name, message, fix, NOTE, rename)
     if rename is None:
         fix += f" if all machines have {since} or newer; older versions read only this name"
     return VariableProblem("env-renamed", name, message, fix, WARNING if rename else NOTE, rename)

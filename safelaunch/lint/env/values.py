@@ -137,6 +137,7 @@ _CHUNK = _ValueRule(
     lambda value: not value.isdigit() or int(value) < _LARGE_CHUNK,
     ": 1 MiB and more gave wrong results with NCCL 2.31.2",
     "use 524288, as cloud recipes do",
+    WARNING,  # NVIDIA's own recipes set 2 MiB
 )
 _SPECIAL = {
     "NCCL_P2P_LEVEL": _level,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from safelaunch import launchers
 from safelaunch.lint import secrets
 from safelaunch.lint.finding import BOM, CRLF, ERROR, WARNING, Edit, LintFinding
+from safelaunch.lint.shell import continuations, launch_lines
 from safelaunch.secrets_in_text import is_secret_name
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ class Assignment(NamedTuple):
 def check(text: TextFile, script: Script) -> Iterator[LintFinding]:
     """Yield the findings in a script, except those about the meaning of variables."""
     yield from check_bytes(text, "the script fails, or works only in part")
-    yield from _breaks(text.file, script)
+    yield from continuations.check(text, script)
+    yield from launch_lines.check(text, script)
     yield from _tee(text, script)
     for setting in assignments(script):
         yield from _devices(text, setting, script)
@@ -127,20 +129,6 @@ def _assignment(word: Word, is_exported: bool) -> Assignment:
     return Assignment(match["name"] if match else "", word, is_exported)
 
 
-def _breaks(file: str, script: Script) -> Iterator[LintFinding]:
-    for line_break in script.breaks:
-        if line_break.why == "blanks":
-            message = "blanks after `\\`: the command ends here, and the next line runs on its own"
-            fix = "remove the blanks"
-        else:
-            message = f"a {line_break.why} after a line that ends with `\\`: the command ends there"
-            fixes = {"blank line": "remove the blank line", "comment": "move the comment up"}
-            fix = fixes[line_break.why]
-        line, column, blanks = line_break.line, line_break.column, line_break.blanks
-        edit = Edit(line, column, "\\" + blanks, "\\") if blanks else None
-        yield LintFinding(file, line, column, "shell-continuation", message, fix, ERROR, edit)
-
-
 def _tee(text: TextFile, script: Script) -> Iterator[LintFinding]:
     shebang = text.lines[0] if text.text.startswith("#!") else ""
     has_pipefail = "pipefail" in shebang
@@ -193,7 +181,9 @@ def _devices(text: TextFile, setting: Assignment, script: Script) -> Iterator[Li
     column = word.column + len(setting.name) + match.start("list")
     edit = Edit(word.line, column, match["list"], new)
     fix = f"write {setting.name}={new}"
-    yield LintFinding(text.file, word.line, word.column, "shell-devices", message, fix, ERROR, edit)
+    yield LintFinding(
+        text.file, word.line, word.column, "shell-devices", message, fix, ERROR, (edit,)
+    )
 
 
 def _passwords(file: str, command: ShellCommand) -> Iterator[LintFinding]:
@@ -205,6 +195,8 @@ def _passwords(file: str, command: ShellCommand) -> Iterator[LintFinding]:
 
     for word, next_word in pairwise(words):
         is_flag = word.value.startswith("--") and _is_secret_flag(word.value)
+        if word.value == "--secret" and "=" in next_word.value:
+            continue  # `docker build --secret id=NAME` and others name a secret
         is_sshpass = word.value == "-p" and words[0].value.rpartition("/")[2] == "sshpass"
         is_literal = not next_word.expands and not next_word.value.startswith("-")
         if (is_flag or is_sshpass) and is_literal and secrets.is_literal(next_word.value):

@@ -27,7 +27,11 @@ def check_yaml(text: TextFile, facts: Facts) -> tuple[FileKind, list[LintFinding
     secret_findings = secrets.with_tokens(text, secrets.check_keys(document, text.file))
     findings = [*document.findings, *secret_findings, *_keys(kind, document, text.file)]
     if kind is not FileKind.OTHER:
-        findings += [*rules.check_types(document, text.file), *env_findings]
+        is_pyyaml = kind is FileKind.ACCELERATE  # commands/config/config_args.py: yaml.safe_load
+        findings += [
+            *rules.check_types(document, text.file, is_pyyaml=is_pyyaml),
+            *env_findings,
+        ]
     return kind, findings
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
-from safelaunch.lint.finding import ERROR, WARNING, Edit, LintFinding
+from safelaunch.lint.finding import ERROR, NOTE, WARNING, Edit, LintFinding
 from safelaunch.lint.yaml_files import scalars
+from safelaunch.runtime.units import quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MAX_SHOWN = 40
 _MERGE = "<<"
+TYPE = "yaml-type"
 
 
 class Scalar(NamedTuple):
@@ -64,11 +67,30 @@ def parse(text: str, file: str) -> Document:
     return Document(tuple(reader.scalars), tuple(reader.findings))
 
 
-def check_types(document: Document, file: str) -> Iterator[LintFinding]:
-    """Yield findings for values and keys that PyYAML and YAML 1.2 loaders read differently."""
+def check_types(document: Document, file: str, *, is_pyyaml: bool = False) -> Iterator[LintFinding]:
+    """Yield findings for values and keys that PyYAML and YAML 1.2 loaders read differently.
+
+    `is_pyyaml`: the program that reads the file is known to use PyYAML. Others get the number
+    (OmegaConf, jsonargparse) or make one of the text (argparse, pydantic): then it is a note.
+    """
     for scalar in document.scalars:
         if scalar.is_plain and (finding := _check_type(scalar, file)) is not None:
-            yield finding
+            is_note = finding.id == TYPE and not is_pyyaml
+            yield replace(finding, severity=NOTE) if is_note else finding
+
+
+def merge_notes(findings: Iterable[LintFinding]) -> list[LintFinding]:
+    """Return findings with all notes about types as one, at the place of the first."""
+    merged = list(findings)
+    notes = [f for f in merged if f.id == TYPE and f.severity == NOTE]
+    if len(notes) < 2:  # noqa: PLR2004 - one needs no merging
+        return merged
+    first, others = notes[0], len(notes) - 1
+    message = f"{first.message}; {quantity(others, 'more value')} of this kind below"
+    edits = tuple(edit for note in notes for edit in note.edits)
+    fix = f"{first.fix}; --fix writes all floats so" if edits else first.fix
+    whole = replace(first, message=message, fix=fix, edits=edits)
+    return [whole, *(f for f in merged if f not in notes)]
 
 
 def _check_type(scalar: Scalar, file: str) -> LintFinding | None:
@@ -78,23 +100,23 @@ def _check_type(scalar: Scalar, file: str) -> LintFinding | None:
     pyyaml, ruamel = scalars.pyyaml_value(text), scalars.ruamel_value(text)
     new = scalars.portable_float(text)
     if pyyaml != ruamel:
-        rule, severity = "yaml-type", ERROR if new is not None else WARNING
+        rule, severity = TYPE, ERROR if new is not None else WARNING
         difference = f"PyYAML reads {pyyaml.description}, YAML 1.2 loaders {ruamel.description}"
     elif pyyaml.kind in ("date", "time"):
         rule, severity = "yaml-date", WARNING
         difference = f"PyYAML reads {pyyaml.description}; in YAML 1.2 and JSON it is text"
     elif new is not None or pyyaml.kind == "error":
-        rule, severity = "yaml-type", WARNING
+        rule, severity = TYPE, WARNING
         standard = scalars.standard_value(text).description
         difference = f"PyYAML reads {pyyaml.description}, the YAML 1.2 standard {standard}"
     else:
         return None
-    edit = None if new is None else Edit(scalar.line, scalar.column, text, new)
+    edits = () if new is None else (Edit(scalar.line, scalar.column, text, new),)
     prefix = "key " if scalar.is_key else ""
     message = f"{prefix}`{_short(text)}`: {difference}"
     quoted = f'put it in quotes: "{_short(text)}"'
     fix = quoted if scalar.is_key and new is None else _suggest_fix(text, pyyaml, ruamel, new)
-    return LintFinding(file, scalar.line, scalar.column, rule, message, fix, severity, edit)
+    return LintFinding(file, scalar.line, scalar.column, rule, message, fix, severity, edits)
 
 
 def _suggest_fix(

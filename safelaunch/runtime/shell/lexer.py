@@ -60,13 +60,15 @@ class BrokenContinuation(NamedTuple):
 class Script:
     """The commands of a script, and its broken line continuations.
 
-    `tokens` are its words and operators in order, without redirections.
+    `tokens` are its words and operators in order, without redirections; `inputs` are line and
+    column of each `<`.
     """
 
     def __init__(self) -> None:
         self.commands = [ShellCommand()]
         self.breaks: list[BrokenContinuation] = []
         self.tokens: list[Token] = []
+        self.inputs: list[tuple[int, int]] = []
 
 
 def split(text: str) -> Script:
@@ -104,6 +106,8 @@ class _Splitter:
             pass
         elif (match := _REDIRECTION.match(text, at)) is not None:
             self.redirection = match.group().lstrip("0123456789")
+            if match.group() == "<":
+                self.script.inputs.append((self.line, at - self.line_start + 1))
             self.pos = match.end()
         elif operator := next((o for o in _OPERATORS if text.startswith(o, at)), ""):
             self.pos += len(operator)

@@ -225,6 +225,30 @@ def test_a_variable_that_no_program_sees_is_found(text: str, expected: list[str]
     assert [f.id for f in check("a.sh", text.encode()).findings] == expected
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "NCCL_VER=2.30.7\nwget nccl-$NCCL_VER.tgz\n",
+        "NCCL_TIMEOUT=5\ntorchrun t.py --timeout $NCCL_TIMEOUT\n",
+        "NCCL_HOME_OF_MINE=/x\n",
+    ],
+)
+def test_a_variable_that_stays_in_the_script_is_its_own(text: str) -> None:
+    assert check("a.sh", text.encode()).findings == ()
+
+
+@pytest.mark.parametrize(
+    "name", ["TRANSFORMERS_OFFLINE", "HUGGINGFACE_HUB_CACHE", "HUGGING_FACE_HUB_TOKEN"]
+)
+def test_an_old_name_that_is_still_read_is_a_note(name: str) -> None:
+    (result,) = problems(None, **{name: "1"})
+    assert (result.id, result.severity) == ("env-renamed", NOTE)
+
+
+def test_the_name_that_all_releases_of_pytorch_read_passes() -> None:
+    assert ids(None, PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True") == []
+
+
 def test_an_env_file_needs_no_export() -> None:
     assert check("x/.env", b"NCCL_DEBUG=INFO\n").findings == ()
 

@@ -64,6 +64,16 @@ def test_continued_lines_with_crlf_are_one_finding() -> None:
         "NPROC_PER_NODE=4 \\\n\nswift sft\n",
         "torchrun t.py \\\n  # --old 1 \\\n  --lr 1\n",
         "torchrun t.py --a \\\n   \n    x\n",
+        "torchrun --nproc_per_node 8 \\ # eight cards\n  t.py\n",
+        "torchrun t.py \\  # a comment\n  --lr 1 \\\n  --x\n",
+        "torchrun t.py --use_8bit_adam\n  --lr 1 \\\n  --x 2\n",
+        "torchrun t.py \\\n  --a 1 # note \\\n  --lr 1\n  --x 2\n",
+        "torchrun t.py --a 1\n\n  --lr 1\n",
+        "torchrun t.py \\\\\n  --lr 1\n",
+        "python3 -m verl.trainer.main_ppo a.b=1\n    data.train_files=$x \\\n    +c.d=2\n",
+        "python t.py --a 1\\\n--lr 2\n",
+        "python t.py \\ --lr 1 \\ --x 2\n",
+        "if true; then\n  torchrun t.py\n    -x\nfi\n",
     ],
 )
 def test_a_broken_continuation_is_found(text: str) -> None:
@@ -79,9 +89,153 @@ def test_a_broken_continuation_is_found(text: str) -> None:
         "echo 'a \\ \nb'\n",
         "# a \\ \n# b\n",
         "cat <<'EOF'\na \\ \n\n  --b\nEOF\n",
+        "ARGS=(\n  --lr 1\n  # --old\n  --x $(nproc)\n  --y\n)\ntorchrun t.py ${ARGS[@]}\n",
+        "ARGS+=(\n  a.b=1\n)\n",
+        'case "$1" in\n  -h|--help) echo x;;\n  --lr | -l)\n    shift;;\n  --a=*) b;;\nesac\n',
+        "if [[ -f a ||\n  -f b ]]; then\n  c\nfi\n",
+        "x=$((\n  -1 + 2))\n",
+        "X='\n--lr 1\n'\n",
+        "cut -d \\  -f 1 x\n",
+        "torchrun a\\\nb.py\n",
     ],
 )
 def test_a_continuation_that_does_no_harm_is_none(text: str) -> None:
+    assert ids(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("torchrun t.py --a\n  --lr 1\n", "end line 1 with"),
+        ("torchrun t.py \\\n  --a # x \\\n  --lr 1\n", "remove the comment in line 2"),
+        ("torchrun t.py --a\n# x\n--lr 1\n", "move the comment in line 2 up"),
+        ("torchrun t.py --a\n\n--lr 1\n", "remove the empty line 2"),
+    ],
+)
+def test_a_missing_backslash_is_said_with_its_line(text: str, line: str) -> None:
+    (finding,) = findings(text)
+    assert line in str(finding.fix)
+
+
+@pytest.mark.parametrize(
+    ("text", "after"),
+    [
+        ("torchrun \u2014nproc_per_node 8 t.py\n", "torchrun --nproc_per_node 8 t.py\n"),
+        ("torchrun \u2013m a.b\n", "torchrun -m a.b\n"),
+        ("python t.py --name \u201ca\u201d\n", 'python t.py --name "a"\n'),
+        ("python\u00a0t.py\n", "python t.py\n"),
+    ],
+)
+def test_a_character_of_a_text_processor_is_found_and_mended(text: str, after: str) -> None:
+    assert ids(text) == ["shell-characters"]
+    assert apply_edits(text.encode(), findings(text)).decode() == after
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "echo \u2014done \u201cx\u201d\n",
+        'python t.py --prompt "\u201cHi\u201d \u2014 x"\n',
+        "# \u2014x\n",
+        "cat <<EOF\n\u2014x\nEOF\n",
+        "python t.py --name \u00e9t\u00e9\n",
+    ],
+)
+def test_a_character_in_a_text_is_none(text: str) -> None:
+    assert ids(text) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "torchrun t.py --model <your_path>\n",
+        "torchrun t.py --model <your_path> \\\n  --data <your data>\n",
+        "MODEL=<PATH_OF_MODEL>\n",
+        "cd <your_path>\n",
+        "python t.py --host http://<node_ip>:8000\n",
+    ],
+)
+def test_a_placeholder_is_found_once(text: str) -> None:
+    assert ids(text) == ["shell-placeholder"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sort <in >out\n",
+        "sort <in> out\n",
+        "python t.py --stop '<end>' \"<pad>\"\n",
+        "cat <<EOF\n<name>\nEOF\n",
+        "# <name>\n",
+        "diff <(a) <(b)\n",
+    ],
+)
+def test_a_redirection_is_no_placeholder(text: str) -> None:
+    assert ids(text) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "torchrun train.py --nproc_per_node 8\n",
+        "accelerate launch train.py --lr 1 --num_processes=4\n",
+        "python -m torch.distributed.run train.py --nnodes 2\n",
+        "torchrun --nproc_per_node 8 --nproc-per-node=4 train.py\n",
+        "torchrun --nproc_per_node train.py\n",
+        "torchrun --nproc_per_node --nnodes 1 train.py\n",
+        "torchrun --nproc_per_node=eight train.py\n",
+        "accelerate launch train.py \\\n  --main_process_port 1\n",
+        "torchrun $ARGS train.py --nproc_per_node 8\n",
+    ],
+)
+def test_a_launcher_flag_that_the_launcher_does_not_get_is_found(text: str) -> None:
+    assert ids(text) == ["launch-flag"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "torchrun --nproc_per_node 8 train.py --lr 1\n",
+        "torchrun --nproc_per_node gpu --nnodes 1:4 train.py\n",
+        "torchrun --nproc_per_node $N --nproc_per_nod $M train.py --nnodes 2\n",
+        "torchrun --nproc_per_node ${N:-8} -m a.b --x\n",
+        "python train.py --nproc_per_node 8\n",
+        "accelerate launch --num_processes 2 train.py --num_processes 4\n",
+        "accelerate config\n",
+        "accelerate launch train.py --mixed_precision bf16\n",
+        "echo torchrun train.py --nnodes 2\n",
+        "torchrun\n",
+    ],
+)
+def test_a_flag_in_its_place_is_none(text: str) -> None:
+    assert ids(text) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "torchrun --master_port 66665 t.py\n",
+        "deepspeed --master_port=66665 t.py\n",
+        "torchrun --rdzv_endpoint=localhost:70000 t.py\n",
+        "export MASTER_PORT=295000\n",
+        "MASTER_PORT=66666 torchrun t.py\n",
+        "python s.py --server-port 80000\n",
+    ],
+)
+def test_a_port_that_does_not_exist_is_found(text: str) -> None:
+    assert ids(text) == ["launch-port"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "torchrun --master_port 29500 t.py\n",
+        "PORT=$((66666 + 1))\n",
+        "python s.py --report 80000 --port $PORT\n",
+        "echo --port 70000\n",
+    ],
+)
+def test_a_port_that_exists_is_none(text: str) -> None:
     assert ids(text) == []
 
 
@@ -174,6 +328,13 @@ def test_a_secret_is_found_and_never_shown(text: str, secret: str) -> None:
         "echo hf_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\n",
         "export API_KEY_FILE=/run/key\n",
         "cat_passwd='getent passwd'\n",
+        "export OPENAI_API_KEY=sk-xxxxxx\n",
+        "export OPENAI_API_KEY=sk-" + "xxxx" * 8 + "\n",
+        "export OPENAI_API_KEY=fakeapikey\n",
+        "export WANDB_API_KEY='<your key>'\n",
+        "export HF_TOKEN=hf_...\n",
+        "huggingface-cli login --token hf_your_token\n",
+        "docker build --secret id=KEYS_OF_CI .\n",
     ],
 )
 def test_a_placeholder_or_reference_is_no_secret(text: str) -> None:

@@ -45,7 +45,24 @@ def test_a_float_of_the_standard_that_no_loader_reads_is_found() -> None:
 
 
 def test_keys_list_items_and_flow_values_are_looked_at() -> None:
-    assert ids("on: 1\nl: [1, 1e-3]\nm: {a: 1e5}\n") == ["yaml-type"] * 3
+    text = "distributed_type: x\nfsdp_config: {}\non: 1\nl: [1, 1e-3]\nm: {a: 1e5}\n"
+    assert ids(text).count("yaml-type") == 3
+
+
+def test_a_number_is_an_error_only_where_the_reader_is_known_to_take_it_for_text() -> None:
+    files = (b"tpu_env: []\ndowncast_bf16: 1e-3\n", b"lr: 1e-3\n")  # accelerate's, and any
+    assert [f.severity for file in files for f in check("a.yaml", file).findings] == [
+        "error",
+        "note",
+    ]
+
+
+def test_notes_about_numbers_are_one_for_the_file_and_mended_all() -> None:
+    text = b"lr: 1e-3\neps: 1e-8\nwd: 1e-2  # safelaunch: ignore\non: 1\n"
+    (finding,) = check("a.yaml", text).findings
+    assert "2 more values of this kind below" in finding.message
+    after = b"lr: 1.0e-3\neps: 1.0e-8\nwd: 1e-2  # safelaunch: ignore\non: 1\n"
+    assert apply_edits(text, [finding]) == after
 
 
 def test_a_tag_says_the_type_itself() -> None:
