@@ -78,7 +78,8 @@ def check_name(name: str, where: Origin | str) -> None:
 
 def rank_values(topology: Topology) -> dict[str, str]:
     """Return the RANK_NAMES that are the same for all ranks, with their values."""
-    values = {"NODE_RANK": "0", "GROUP_RANK": "0"} if topology.nodes == 1 else {}
+    node = 0 if topology.nodes == 1 else topology.node_rank
+    values = {} if node is None else {"NODE_RANK": str(node), "GROUP_RANK": str(node)}
     if topology.world_size is not None:
         values |= {"LOCAL_WORLD_SIZE": str(topology.processes)}
         values |= {"WORLD_SIZE": str(topology.world_size)}

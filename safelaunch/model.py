@@ -140,10 +140,14 @@ class EnvVar:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Nodes and processes per node. `processes` None: one per visible GPU."""
+    """Nodes and processes per node. `processes` None: one per visible GPU.
+
+    `node_rank` is the number of this machine's node where each node is started by hand.
+    """
 
     nodes: int = 1
     processes: int | None = 1
+    node_rank: int | None = None
 
     @property
     def world_size(self) -> int | None:
@@ -390,6 +394,11 @@ class Job:
     needs: Needs = Needs()
     inputs: tuple[Input, ...] = ()
 
+    @property
+    def starts_one_node(self) -> bool:
+        """Whether it starts one of several nodes: the others are started by hand, elsewhere."""
+        return self.topology.nodes > max(len(self.hosts), 1)
+
     def origin(self, key: str) -> Origin:
         """Return where the value of a key comes from."""
         return self.origins.get(key, BUILT_IN)
@@ -454,3 +463,6 @@ class Plan:
     fingerprint: Mapping[str, Word] = field(default_factory=dict)  # what a resume must find equal
     resumes: str | None = None  # id of the run that this one continues
     expected: Mapping[str, str] = field(default_factory=dict)  # that run's fingerprint
+    manual_node: str | None = (
+        None  # of several nodes started by hand: which one, and where they meet
+    )

@@ -102,6 +102,12 @@ class HostContext:
         return self.node.node_rank if self.node is not None else 0
 
     @property
+    def is_first(self) -> bool:
+        """Whether it is node 0, also of nodes that are started by hand."""
+        by_hand = self.job.topology.node_rank
+        return not (self.rank if by_hand is None else by_hand)
+
+    @property
     def job(self) -> Job:
         """The job. Only for checks that have one."""
         return self.context.job

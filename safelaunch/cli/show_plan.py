@@ -77,6 +77,8 @@ def print_plan(plan: Plan) -> None:
         click.echo(
             "# by hand: fill in an address of node 0, a free port there, each node's own interface"
         )
+    if plan.manual_node is not None:
+        click.echo(f"# node {plan.manual_node}; start the others on their machines")
     for node in plan.nodes:
         if several:
             click.echo(f"# node {node.node_rank} on {node.host}")

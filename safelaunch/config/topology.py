@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from safelaunch.errors import ConfigError
 from safelaunch.launchers import load as load_launcher
-from safelaunch.model import Topology
+from safelaunch.model import Args, Topology
 from safelaunch.runtime.units import quantity
 
 if TYPE_CHECKING:
@@ -40,10 +40,12 @@ def read_topology(
             where=origins.get("processes"),
             hint="two ranks on one GPU fail in NCCL (duplicate GPU); list more or start fewer",
         )
-    if nodes > 1 and not hosts:
-        hint = "hosts: [first, second]"
+    node_rank = _node_rank(values, origins, nodes)
+    by_hand = node_rank is not None or needs.numbers_nodes(values.get("launcher_args", Args()))
+    if nodes > 1 and not hosts and not by_hand:
+        hint = "hosts: [first, second]; or by hand `node_rank: 0` here, 1 on the next machine"
         raise ConfigError(f"`nodes: {nodes}` without `hosts`", where=origins["nodes"], hint=hint)
-    if hosts and len(hosts) != nodes:
+    if hosts and len(hosts) != nodes and not (by_hand and len(hosts) == 1):
         raise ConfigError(
             f"{quantity(len(hosts), 'host')} for {quantity(nodes, 'node')}",
             where=origins.get("nodes", origins["hosts"]),
@@ -54,4 +56,21 @@ def read_topology(
     if nodes > 1 and not needs.STARTS_RANKS:
         where = origins.get("nodes", origins.get("hosts"))
         raise ConfigError(f"launcher `{launcher}` runs on one node", where=where)
-    return (() if gpus == ("auto",) else gpus), Topology(nodes, processes)
+    return (() if gpus == ("auto",) else gpus), Topology(nodes, processes, node_rank)
+
+
+def _node_rank(values: Mapping[str, Any], origins: Mapping[str, Origin], nodes: int) -> int | None:
+    """Return the number of this machine's node, where each is started by hand."""
+    rank: int | None = values.get("node_rank")
+    if rank is None:
+        return None
+    where = origins["node_rank"]
+    if len(values.get("hosts", ())) > 1:
+        hint = "their order numbers them; leave `node_rank` out (--set node_rank=null)"
+        raise ConfigError("`node_rank` and several `hosts`", where=where, hint=hint)
+    if rank >= nodes:
+        hint = "nodes are counted from 0; `nodes:` is how many there are"
+        raise ConfigError(
+            f"`node_rank: {rank}` of {quantity(nodes, 'node')}", where=where, hint=hint
+        )
+    return rank if nodes > 1 else None

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 _ORDER = (
     "name", "profile", "launcher", "version", "script", "module", "command", "args", "processes",
-    "gpus", "nodes", "mixed_precision", "launcher_args", "python", "workdir", "max_duration", "env",
-    "env_from",
+    "gpus", "nodes", "node_rank", "mixed_precision", "launcher_args", "python", "workdir",
+    "max_duration", "env", "env_from",
 )  # fmt: skip
 _SAFE = re.compile(r"[A-Za-z0-9_./+-][A-Za-z0-9_./+=@%:-]*")
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from safelaunch.launchers.flag_table import FlagTable
-    from safelaunch.model import EnvVar, Job, PlanWarning, Word
+    from safelaunch.model import Args, EnvVar, Job, PlanWarning, Word
 
 NAMES = ("accelerate", "torchrun", "python", "swift", "areal", "command")
 
@@ -90,6 +90,7 @@ class Launcher(Protocol):
     MODULES: tuple[str, ...]  # its names after `python -m`; FLAGS are those of the first
     FLAGS: FlagTable | None  # None: a pasted line of it becomes `launcher: command`
     MODULE_FLAGS: dict[str, FlagTable]  # of modules whose flags differ, in a pasted line
+    NODE_0: str  # how a node that is started by hand is told where node 0 is, as a hint
     TIMEOUT: str  # how the timeout of its collectives is set, as a hint
     HUB_SWITCH: str | None  # variable that must be 1 for models to come from Hugging Face's hub
     CLUSTER: Cluster | None  # None: it stays on its machine
@@ -108,6 +109,9 @@ class Launcher(Protocol):
 
     def binds_gpus(self, job: Job, /) -> bool:
         """Whether each rank takes the GPU of its local rank."""
+
+    def numbers_nodes(self, launcher_args: Args, /) -> bool:
+        """Whether its nodes number themselves in a rendezvous that these flags name."""
 
     def topology_options(self, job: Job, /) -> dict[str, tuple[str, str]]:
         """Return {option: (value, job key)} of what the launcher adds to the program's options."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from safelaunch.launchers.flag_table import FlagTable
-    from safelaunch.model import EnvVar
+    from safelaunch.model import Args, EnvVar
 
 VERSIONS: tuple[str, ...] = ()
 PROGRAMS: tuple[str, ...] = ()
@@ -23,7 +23,10 @@ MODULE_FLAGS: dict[str, FlagTable] = {}
 TIMEOUT = "`init_process_group(timeout=...)`; with the HF Trainer `--ddp_timeout` (seconds)"
 HUB_SWITCH = None
 CLUSTER = None
+NODE_0 = "env: {MASTER_ADDR: ADDRESS, MASTER_PORT: PORT}, the same on all nodes"
 ENV_PORT = "`env: {MASTER_PORT: ...}`"
+# of torchrun (torch/distributed/run.py) and accelerate (utils/launch.py)
+DEFAULT_PORT = 29500
 _PYTHON = ("python", "python3")
 _MAX_NAME = 3  # words of a program's name: `trl grpo`, `vllm serve MODEL`; more are arguments
 
@@ -39,6 +42,11 @@ def module_or_script(job: Job, module_flag: str) -> tuple[str, ...]:
 def master_addr(job: Job) -> Word:
     """Return the rendezvous address: loopback on one node, else node 0's, known at the start."""
     return "127.0.0.1" if job.topology.nodes == 1 else text(Slot.MASTER_ADDR)
+
+
+def master_port(job: Job) -> Word:
+    """Return the rendezvous port: a free one of node 0; by hand the launcher's default for all."""
+    return str(DEFAULT_PORT) if job.starts_one_node else text(Slot.PORT)
 
 
 def for_elastic(words: Iterable[str]) -> tuple[str, ...]:
@@ -85,6 +93,11 @@ def imports(_job: Job) -> dict[str, str]:
 def topology_options(_job: Job) -> dict[str, tuple[str, str]]:
     """Return nothing: the program learns its topology from the launcher's ranks."""
     return {}
+
+
+def numbers_nodes(_launcher_args: Args) -> bool:
+    """Return False: each node is told its number."""
+    return False
 
 
 def planned_ranks(job: Job) -> int | None:

@@ -68,10 +68,12 @@ class FlagTable(NamedTuple):
     owned: Mapping[str, str]  # flag that launcher_args may not have -> its job key, for a hint
     short: Mapping[str, str]
     keys: Mapping[str, str]  # flag -> the job key that it becomes
-    implied: frozenset[str]  # flags that follow from the job's keys on one node
+    implied: frozenset[str]  # flags that follow from the job's keys
     count_processes: CountProcesses
     parser: str
     config_file: ConfigFile | None = None
+    one_node: frozenset[str] = frozenset()  # flags that the plan of a job on one node has anyway
+    variables: str = ""  # prefix of variables that stand for flags: `PET_NNODES=2`
 
     @property
     def names(self) -> frozenset[str]:

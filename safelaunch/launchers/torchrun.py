@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING
 
 from safelaunch.errors import ConfigError
 from safelaunch.launchers import Command, FixedPort, Launch, Rendezvous, common
-from safelaunch.launchers.common import for_elastic, master_addr, module_or_script, port_number
+from safelaunch.launchers.common import (
+    for_elastic,
+    master_addr,
+    master_port,
+    module_or_script,
+    port_number,
+)
 from safelaunch.launchers.flag_table import FlagTable, check_flags, flag_values
-from safelaunch.model import Slot, Word, text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from safelaunch.model import EnvVar, Job
+    from safelaunch.model import Args, EnvVar, Job, Word
 
 SUMMARY = "torchrun: one process per GPU, static rendezvous on a free port"
 TARGETS = ("script", "module")
@@ -28,6 +33,7 @@ RUNS_PYTHON = True
 SETS_THREADS = True
 PROGRAMS = ("torchrun",)
 _RUN, _LAUNCH = MODULES = ("torch.distributed.run", "torch.distributed.launch")
+NODE_0 = "--master_addr ADDRESS --master_port PORT, in a job file under `launcher_args`"
 TIMEOUT = "`init_process_group(timeout=...)`, or `--ddp_timeout` (seconds) of the HF Trainer"
 
 # The parser of torch 2.13.
@@ -54,12 +60,14 @@ FLAGS = FlagTable(
     owned={
         "nnodes": "`nodes:`",
         "nproc_per_node": "`processes:`",
-        "node_rank": "`hosts:`",
+        "node_rank": "`node_rank:` or `hosts:`",
         "module": "`module:`",
     },
     short={"-m": "module", "-t": "tee", "-r": "redirects"},
-    keys={"nproc_per_node": "processes", "nnodes": "nodes"},
-    implied=frozenset({"node_rank", "master_addr", "standalone"}),
+    keys={"nproc_per_node": "processes", "nnodes": "nodes", "node_rank": "node_rank"},
+    implied=frozenset(),
+    one_node=frozenset({"master_addr", "standalone"}),
+    variables="PET_",
     count_processes=_count_processes,
     parser="torch.distributed.run:get_args_parser",
 )
@@ -108,7 +116,7 @@ def command(launch: Launch) -> Command:
         if not flags & {"master_addr", "rdzv_endpoint"}:
             words += ["--master_addr", master_addr(job)]
         if not flags & {"master_port", "rdzv_endpoint"}:
-            words += ["--master_port", text(Slot.PORT)]
+            words += ["--master_port", master_port(job)]
     words += job.launcher_args.words
     program = for_elastic((*module_or_script(job, "--module"), *job.args.words))
     return Command(argv=(*words, *program), program=len(words), warnings=warnings)
@@ -117,6 +125,11 @@ def command(launch: Launch) -> Command:
 def imports(_job: Job) -> dict[str, str]:
     """Return torch: torchrun is a module of it."""
     return {"torch": "torch"}
+
+
+def numbers_nodes(launcher_args: Args) -> bool:
+    """Whether the nodes number themselves: in any rendezvous but the static one."""
+    return flag_values(launcher_args, FLAGS).get("rdzv_backend", "static") != "static"
 
 
 def rendezvous(job: Job, _env: Mapping[str, EnvVar]) -> Rendezvous:
@@ -130,6 +143,8 @@ def rendezvous(job: Job, _env: Mapping[str, EnvVar]) -> Rendezvous:
     addresses = ((host, f"launcher_args: {flag}") for flag, host in hosts.items() if host)
     ports = []
     port = port_number(flags.get("master_port"))
+    if port is None and job.starts_one_node and not endpoint:
+        port = common.DEFAULT_PORT
     if port is not None and backend == "static":
         ports.append(common.flag_port("master_port", port))
     host, _, digits = endpoint.rpartition(":") if ":" in endpoint else (endpoint, "", "29400")

@@ -68,7 +68,7 @@ def make_plan(resolved: Resolved) -> Plan:
     if resolved.flags.remote:
         warnings += plan_warnings.windows_paths(job)
     notes: list[str] = []
-    nodes = []
+    nodes: list[NodePlan] = []
     for rank, host in enumerate(resolved.hosts):
         node, node_warnings, node_notes = _node(resolved, host, rank)
         nodes.append(node)
@@ -89,7 +89,26 @@ def make_plan(resolved: Resolved) -> Plan:
         notes=tuple(notes),
         supervision=job.supervision,
         fingerprint=fingerprint(job, job.fingerprint),
+        manual_node=_manual_node(job, nodes[0]) if job.starts_one_node else None,
     )
+
+
+def _manual_node(job: Job, node: NodePlan) -> str:
+    """Return which of several nodes is started by hand, and where they meet. Raises ConfigError."""
+    launcher, topology = load_launcher(job.launcher), job.topology
+    words = [*node.argv, *(var.value for var in node.env.values())]
+    slots = {part for word in words if isinstance(word, Template) for part in word.parts}
+    if slots & {Slot.MASTER_ADDR, Slot.PORT}:
+        raise ConfigError(
+            "a node that is started by hand must be told where node 0 is",
+            where=job.origin("node_rank"),
+            hint=launcher.NODE_0,
+        )
+    number = "one" if topology.node_rank is None else topology.node_rank
+    meeting = launcher.rendezvous(job, node.env)
+    place = next((address for address, _ in meeting.addresses), "unknown")
+    port = "".join(f":{fixed.port}" for fixed in meeting.ports[:1])
+    return f"{number} of {topology.nodes}, rendezvous {place}{port}"
 
 
 def resume(
@@ -233,7 +252,8 @@ def _node(
     resolved: Resolved, host: Host, rank: int
 ) -> tuple[NodePlan, list[PlanWarning], list[str]]:
     job, profile = _on_host(resolved, host), resolved.profile_of(host)
-    launch = Launch(job, profile.accelerator if profile else "cuda", rank)
+    number = job.topology.node_rank if job.starts_one_node else rank
+    launch = Launch(job, profile.accelerator if profile else "cuda", number or 0)
     launcher = load_launcher(job.launcher)
     command, resumed = launcher.command(launch), None
     # a program without ranks sees what the job sets, as it would by hand
@@ -359,7 +379,7 @@ def _select(resolved: Resolved, profile: Profile, host: Host) -> gates.SelectedV
 
 
 def _built_in(job: Job, command: Command, resolved: Resolved) -> Iterable[EnvVar]:
-    if job.topology.nodes > 1:
+    if len(resolved.hosts) > 1:  # by hand it is not known where the others are
         yield from _interfaces(text(Slot.INTERFACE), BUILT_IN, "the card on the way to the others")
     yield EnvVar(
         "PYTHONUNBUFFERED", "1", BUILT_IN, why="output reaches the log at once, also at a crash"

@@ -21,6 +21,7 @@ from safelaunch.config.yaml_io.node import Node, mapping, scalar
 from safelaunch.environ import check_name
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.launchers.flag_table import PASTED_LINE, LineFlag
+from safelaunch.model import Args
 from safelaunch.plan.wrappers import unwrap
 from safelaunch.secrets_in_text import is_secret_name
 
@@ -71,8 +72,8 @@ def parse_line(words: Sequence[str], shell: Shell | None = None) -> Node:
     inner = unwrap(line, _is_launch)
     if not inner.words:
         raise ConfigError("no command in the line", where=PASTED_LINE)
-    keys = _command(inner.words, shell.with_env(inner.env) if shell is not None else None)
     env = dict(inner.env)
+    keys = _command(inner.words, env, shell)
     if inner.max_duration is not None:
         keys["max_duration"] = _word(inner.max_duration)
     for name in env:
@@ -108,7 +109,7 @@ def split_secrets(tree: Node) -> tuple[Node, dict[str, str]]:
 
 
 def _is_launch(words: list[str]) -> bool:
-    return bool(words) and "command" not in _command(words)
+    return bool(words) and "command" not in _command(words, {}, None)
 
 
 def _as_command(words: Sequence[str]) -> dict[str, Node]:
@@ -146,9 +147,10 @@ def _shell_words(line: str) -> list[str]:
     return words
 
 
-def _command(line: list[str], shell: Shell | None = None) -> dict[str, Node]:
+def _command(line: list[str], env: dict[str, str | None], shell: Shell | None) -> dict[str, Node]:
+    """Return the keys of a command; variables that stand for flags are taken out of `env`."""
     if re.fullmatch(r"python(3(\.\d+)?)?", os.path.basename(line[0])):
-        return _python(line, shell)
+        return _python(line, env, shell)
     program = launchers.find_program(line)
     flags = launchers.load(launchers.programs()[program]).FLAGS if program is not None else None
     if program is None or flags is None:
@@ -164,10 +166,11 @@ def _command(line: list[str], shell: Shell | None = None) -> dict[str, Node]:
     python = {}
     if "/" in line[0]:  # `/env/bin/accelerate` means the interpreter of that environment
         python = {"python": _word(os.path.join(os.path.dirname(line[0]), "python"))}
-    return {**python, **_launcher(launchers.programs()[program], flags, rest, shell)}
+    keys = _launcher(launchers.programs()[program], flags, rest, env, shell)
+    return _as_command(line) if keys is None else {**python, **keys}
 
 
-def _python(line: list[str], shell: Shell | None) -> dict[str, Node]:
+def _python(line: list[str], env: dict[str, str | None], shell: Shell | None) -> dict[str, Node]:
     python = {"python": _word(line[0])} if "/" in line[0] else {}
     options: list[str] = []
     rest = line[1:]
@@ -186,7 +189,8 @@ def _python(line: list[str], shell: Shell | None) -> dict[str, Node]:
             first = launcher.FLAGS if module == launcher.MODULES[0] else None
             table = launcher.MODULE_FLAGS.get(module, first)
             if table is not None:
-                return {**python, **_launcher(name, table, after, shell)}
+                keys = _launcher(name, table, after, env, shell)
+                return _as_command(line) if keys is None else {**python, **keys}
         target = {"module": _word(module)}
     elif rest and rest[0][:2] not in ("-c", "-", "-m"):
         target, after = {"script": _word(rest[0])}, rest[1:]
@@ -199,32 +203,45 @@ def _python(line: list[str], shell: Shell | None) -> dict[str, Node]:
 
 
 def _launcher(
-    name: str, table: FlagTable, words: list[str], shell: Shell | None
-) -> dict[str, Node]:
+    name: str, table: FlagTable, words: list[str], env: dict[str, str | None], shell: Shell | None
+) -> dict[str, Node] | None:
+    """Return the keys of a launcher's line; None where the number of its nodes may change."""
     typed, rest = _split(name, words, table)
-    flags = [LineFlag(flag, value, PASTED_LINE) for flag, value in typed]
+    by_variable = _flags_of_variables(table, env)
+    # of two equal flags the last one counts
+    flags = [LineFlag(flag, value, PASTED_LINE) for flag, value in (*by_variable.values(), *typed)]
     if table.config_file is not None and shell is not None:
         paths = Paths.from_job(os.path.join(shell.cwd, "-"), shell.cwd)
-        flags = complete_line(flags, table, paths, shell.environ)
-    values: dict[str, str] = {}
-    origins: dict[str, Origin] = {}
-    others: list[tuple[Origin, tuple[str, ...]]] = []
-    is_module = False
-    for flag, value, origin in flags:
-        if flag == "module":
-            is_module = True
-        elif flag in table.keys:
-            values[table.keys[flag]] = (value or ("",))[-1]
-            origins[table.keys[flag]] = origin
-        elif flag not in table.implied:
-            others.append((origin, expand_option(flag, value or ())))
+        flags = complete_line(flags, table, paths, shell.with_env(env).environ)
+    keyed = [flag for flag in flags if flag.name in table.keys]
+    values = {table.keys[flag.name]: (flag.values or ("",))[-1] for flag in keyed}
+    origins = {table.keys[flag.name]: flag.origin for flag in keyed}
+    fewest, _, most = values.get("nodes", "1").partition(":")
+    if most not in ("", fewest):
+        return None
+    for variable in by_variable:
+        del env[variable]
+    values["nodes"] = fewest
     if not rest:
         raise ConfigError(f"the line names no program for {name}", where=PASTED_LINE)
-    if values.get("nodes") == "1":
-        del values["nodes"]
+    implied = table.implied
+    if fewest == "1":
+        implied |= table.one_node
+        values = {key: text for key, text in values.items() if key not in ("nodes", "node_rank")}
+    others = [
+        (flag.origin, expand_option(flag.name, flag.values or ()))
+        for flag in flags
+        if flag.name not in implied and flag.name not in table.keys and flag.name != "module"
+    ]
+    is_module = any(flag.name == "module" for flag in flags)
     if values.get("processes") in ("gpu", _AUTO):  # one per GPU
         del values["processes"]
         values.setdefault("gpus", _AUTO)
+    numbers_itself = "node_rank" in values and launchers.load(name).numbers_nodes(
+        Args(words=tuple(word for _, option in others for word in option))
+    )
+    if numbers_itself:
+        del values["node_rank"]
     counts = table.count_processes(values, {flag.name for flag in flags})
     keys = {
         key: (_gpus if key == "gpus" else _word)(text, origins.get(key, PASTED_LINE))
@@ -237,6 +254,25 @@ def _launcher(
         items = tuple(_word(word, origin) for origin, option in others for word in option)
         keys["launcher_args"] = Node("list", PASTED_LINE, items=items)
     return keys
+
+
+def _flags_of_variables(
+    table: FlagTable, env: Mapping[str, str | None]
+) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Return {variable: flag with its values} of the variables that stand for the launcher's flags.
+
+    A switch is on where its number is not 0 (torch/distributed/argparse_util.py, check_env).
+    """
+    flags: dict[str, tuple[str, tuple[str, ...]]] = {}
+    for name, value in env.items():
+        flag = name.removeprefix(table.variables).lower()
+        if value is None or not table.variables or not name.startswith(table.variables):
+            continue
+        if flag in table.valued:
+            flags[name] = (flag, (value,))
+        elif flag in table.switches and re.fullmatch(r"0*[1-9]\d*", value):
+            flags[name] = (flag, ())
+    return flags
 
 
 def _split(

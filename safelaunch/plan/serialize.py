@@ -26,6 +26,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "nodes": [_node(plan, node) for node in plan.nodes],
         "warnings": [warning_json(w) for w in plan.warnings],
         "supervision": supervision_json(plan.supervision),
+        **({"manual_node": plan.manual_node} if plan.manual_node else {}),
     }
 
 
@@ -86,7 +87,8 @@ def _optional(node: NodePlan) -> dict[str, Any]:
 
 def script_of(plan: Plan, node: NodePlan) -> str:
     """Return launch.sh of a node."""
-    title = f"{plan.name}: {plan.launcher}, node {node.node_rank} of {len(plan.nodes)}"
+    number = plan.manual_node or f"{node.node_rank} of {len(plan.nodes)}"
+    title = f"{plan.name}: {plan.launcher}, node {number}"
     return launch_script(node, title)
 
 

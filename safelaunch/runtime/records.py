@@ -721,3 +721,4 @@ class PlanRecord(Record):
     warnings: Sequence[Mapping[str, str]] = ()  # id, message and where of each warning
     supervision: Mapping[str, object] = {}  # as in run.json
     unbound: object = None  # the plan before its slots were filled (plan/serialize.py)
+    manual_node: str | None = None  # of several nodes started by hand: which one, where they meet

@@ -80,7 +80,7 @@ def fixed_ports(host: HostContext) -> list[FixedPort]:
     """Return the fixed ports that the job binds on a host, each once."""
     rendezvous = launchers.load(host.job.launcher).rendezvous(host.job, host.plan.env)
     ports = [
-        *(rendezvous.ports if host.rank == 0 else ()),  # the first machine binds them
+        *(rendezvous.ports if host.is_first else ()),  # the first machine binds them
         *_program_ports(host),
         *_trainer_ports(host),
     ]
@@ -96,7 +96,7 @@ def _program_ports(host: HostContext) -> Iterator[FixedPort]:
     if program is None or (name == "ray start" and "head" not in options):
         return
     is_rendezvous = program.option == _RENDEZVOUS_OPTION
-    if is_rendezvous and (host.rank != 0 or not _REPLACEMENTS.isdisjoint(options)):
+    if is_rendezvous and (not host.is_first or not _REPLACEMENTS.isdisjoint(options)):
         return
     text = job_options.first_value(options, program.option)
     port = program.default if text is None else port_number(text)

@@ -35,14 +35,16 @@ def master_address(host: HostContext) -> Iterator[Answer]:
         result = host.answer("name", name)
         addresses = result["addresses"]
         hint = (
-            f"remove it from `{setting.split(':')[0]}`: safelaunch finds an address that all hosts "
+            f"remove it from `{setting.split(':')[0]}`: safelaunch finds one that all hosts reach"
         )
-        hint += "reach"
         answer = fail if setting.startswith("launcher_args") else warn
+        if host.job.starts_one_node:
+            hint = "name an address of node 0 that this machine reaches"
         if not addresses:
             yield answer(f"`{name}` ({setting}) cannot be resolved: {result.get('why')}", hint)
-        elif host.rank > 0 and all(map(_is_loopback, addresses)):
-            yield answer(
+        elif not host.is_first and all(map(_is_loopback, addresses)):
+            # nodes that are started by hand may share a machine, to be tried
+            yield (warn if host.job.starts_one_node else answer)(
                 f"`{name}` ({setting}) is this machine ({addresses[0]}), and node 0 is another one",
                 hint,
                 "ms-swift issues 2485 and 6982",
@@ -76,6 +78,8 @@ def own_name(host: HostContext) -> Answer | None:
         )
     if "GLOO_SOCKET_IFNAME" not in env or env["GLOO_SOCKET_IFNAME"].value is None:
         hint = "remove GLOO_SOCKET_IFNAME: null from `env`: safelaunch sets the right interface"
+        if job.starts_one_node:
+            hint = "env: {GLOO_SOCKET_IFNAME: NAME}, the card on the way to the other nodes"
         return warn(f"{what}, and gloo would use that", hint, _GLOO)
     return ok(f"{what}; NCCL and gloo use an interface instead")
 

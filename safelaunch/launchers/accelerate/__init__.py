@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING
 
 from safelaunch.errors import ConfigError
 from safelaunch.launchers import Command, FixedPort, Launch, Rendezvous, common
-from safelaunch.launchers.common import for_elastic, master_addr, module_or_script, port_number
+from safelaunch.launchers.common import (
+    for_elastic,
+    master_addr,
+    master_port,
+    module_or_script,
+    port_number,
+)
 from safelaunch.launchers.flag_table import (
     PASTED_LINE,
     ConfigFile,
@@ -37,6 +43,7 @@ RUNS_PYTHON = True
 SETS_THREADS = True
 PROGRAMS = ("accelerate launch", "accelerate-launch")
 MODULES = ("accelerate.commands.launch",)
+NODE_0 = "--main_process_ip ADDRESS --main_process_port PORT, in a job file under `launcher_args`"
 TIMEOUT = (
     "`ddp_timeout` (seconds) of TrainingArguments, or "
     "`InitProcessGroupKwargs(timeout=...)` for Accelerator"
@@ -136,7 +143,7 @@ FLAGS = FlagTable(
     owned={
         "num_processes": "`processes:` (per node)",
         "num_machines": "`nodes:`",
-        "machine_rank": "`hosts:`",
+        "machine_rank": "`node_rank:` or `hosts:`",
         "mixed_precision": "`mixed_precision:`",
         "gpu_ids": "`gpus:`",
         "module": "`module:`",
@@ -147,10 +154,11 @@ FLAGS = FlagTable(
     keys={
         "num_processes": "processes",
         "num_machines": "nodes",
+        "machine_rank": "node_rank",
         "mixed_precision": "mixed_precision",
         "gpu_ids": "gpus",
     },
-    implied=frozenset({"multi_gpu", "same_network", "machine_rank", "cpu"}),
+    implied=frozenset({"multi_gpu", "same_network", "cpu"}),
     count_processes=_count_processes,
     parser="accelerate.commands.launch:launch_command_parser",
     config_file=ConfigFile("config_file", _default_config, _complete),
@@ -158,9 +166,6 @@ FLAGS = FlagTable(
 
 binds_gpus = common.each_rank_its_gpu
 ranks_per_node = common.planned_ranks
-
-# accelerate's own default, where it starts torch's elastic agent for a single process
-_DEFAULT_PORT = 29500
 
 
 def command(launch: Launch) -> Command:
@@ -220,7 +225,7 @@ def _rendezvous(launch: Launch, flags: set[str]) -> list[Word]:
             # that the others cannot resolve (pytorch issue 150532)
             words += ["--same_network", "--rdzv_backend", "static"]
     if (job.topology.several or job.topology.nodes > 1) and "main_process_port" not in flags:
-        words += ["--main_process_port", text(Slot.PORT)]
+        words += ["--main_process_port", master_port(launch.job)]
     return words
 
 
@@ -249,12 +254,15 @@ def rendezvous(job: Job, env: Mapping[str, EnvVar]) -> Rendezvous:
     flags = flag_values(job.launcher_args, FLAGS)
     ports = []
     port = port_number(flags.get("main_process_port"))
+    if port is None and job.starts_one_node:
+        port = common.DEFAULT_PORT
     if port is not None:
         ports.append(common.flag_port("main_process_port", port))
     uses_agent = any(kind in flags for kind in ("use_deepspeed", "use_fsdp", "use_megatron_lm"))
     if uses_agent and job.topology.world_size == 1 and "main_process_port" not in flags:
         remedy = "launcher_args: {main_process_port: {free}}"
-        ports.append(FixedPort(_DEFAULT_PORT, "accelerate's default port", remedy))
+        # it starts torch's elastic agent for a single process
+        ports.append(FixedPort(common.DEFAULT_PORT, "accelerate's default port", remedy))
     host = flags.get("main_process_ip")
     addresses = [(host, "launcher_args: main_process_ip")] if host else []
     return Rendezvous(tuple(ports), (*addresses, *common.env_address(env)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
@@ -55,3 +56,30 @@ def test_ranks_that_train_alone_are_not_passed_over(place: Place) -> None:
     )
     status = place.ended(place.start(job))
     assert status["warning"] == "0 of 2 planned ranks were seen: did a process train alone?"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_two_nodes_that_are_started_by_hand_train_together(place: Place) -> None:
+    program = (
+        "import torch, torch.distributed as dist\ndist.init_process_group('gloo')\n"
+        "t = torch.tensor([dist.get_rank() + 1.0])\ndist.all_reduce(t)\n"
+        "print('rank', dist.get_rank(), 'of', dist.get_world_size(), 'sum', t.item())\n"
+    )
+    job = place.job(
+        program,
+        launcher="torchrun",
+        processes=1,
+        nodes=2,
+        profile="cpu",
+        launcher_args={"master_addr": "127.0.0.1", "master_port": _free_port()},
+    )
+    runs = [place.start(job, "--set", f"node_rank={rank}") for rank in (0, 1)]
+    for rank, run in enumerate(runs):
+        assert place.ended(run)["state"] == "succeeded"
+        log = place.logs(run) / f"rank-{rank}.log"
+        assert log.read_text() == f"rank {rank} of 2 sum 3.0\n"

@@ -57,6 +57,70 @@ def test_an_endpoint_of_the_job_is_the_only_one(project: Project) -> None:
     assert ("--master_addr" in arguments, "--master_port" in arguments) == (False, False)
 
 
+BY_HAND = "script: train.py\nprocesses: 2\nprofile: cpu\nnodes: 2\nnode_rank: 1\n"
+
+
+def test_a_node_by_hand_has_its_number_and_the_port_that_torchrun_takes_itself(
+    project: Project,
+) -> None:
+    text = "launcher: torchrun\nlauncher_args: {master_addr: 10.0.0.5}\n" + BY_HAND
+    plan = project.plan(text)
+    assert " ".join(words(plan.nodes[0])[3:]) == (
+        "--nnodes 2 --nproc_per_node 2 --node_rank 1 --master_port 29500 --master_addr 10.0.0.5 "
+        "train.py"
+    )
+    assert plan.manual_node == "1 of 2, rendezvous 10.0.0.5:29500"
+
+
+def test_a_node_by_hand_of_accelerate_has_its_number_in_flags_and_config(project: Project) -> None:
+    flags = "launcher_args: {main_process_ip: 10.0.0.5, main_process_port: 1234}\n"
+    plan = project.plan("launcher: accelerate\n" + flags + BY_HAND)
+    node = plan.nodes[0]
+    assert "--num_processes 4 --machine_rank 1 --same_network" in " ".join(words(node))
+    assert "machine_rank: 1, " in str(dict(node.files)["accelerate.yaml"])
+    assert plan.manual_node == "1 of 2, rendezvous 10.0.0.5:1234"
+
+
+def test_a_node_by_hand_of_swift_meets_where_the_job_says(project: Project) -> None:
+    text = BY_HAND.replace("script: train.py", "command: [sft]")
+    plan = project.plan(f"launcher: swift\n{text}env: {{MASTER_ADDR: gpu1, MASTER_PORT: 1234}}\n")
+    assert plan.nodes[0].env["NODE_RANK"].value == "1"
+    assert plan.manual_node == "1 of 2, rendezvous gpu1:1234"
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
+def test_a_node_by_hand_must_know_where_node_0_is(project: Project, launcher: str) -> None:
+    refusal = project.refused(f"launcher: {launcher}\n{BY_HAND}")
+    assert refusal.message == "a node that is started by hand must be told where node 0 is"
+    assert "ADDRESS" in refusal.hint
+
+
+def test_nodes_that_number_themselves_need_no_number(project: Project) -> None:
+    flags = "launcher_args: {rdzv_backend: c10d, rdzv_endpoint: '10.0.0.5:2345'}\n"
+    plan = project.plan(f"launcher: torchrun\n{flags}{BY_HAND}".replace("node_rank: 1\n", ""))
+    assert "--node_rank" not in words(plan.nodes[0])
+    assert plan.manual_node == "one of 2, rendezvous 10.0.0.5:2345"
+
+
+def test_the_card_towards_nodes_by_hand_is_left_to_the_user(project: Project) -> None:
+    text = "launcher: torchrun\nlauncher_args: {master_addr: 10.0.0.5}\n" + BY_HAND
+    assert "GLOO_SOCKET_IFNAME" not in project.env(text)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ("nodes: 2\nnode_rank: 2\n", "`node_rank: 2` of 2 nodes"),
+        ("node_rank: 1\n", "`node_rank: 1` of 1 node"),
+        ("nodes: 2\nnode_rank: 0\nhosts: [a, b]\n", "`node_rank` and several `hosts`"),
+        ("nodes: 2\n", "`nodes: 2` without `hosts`"),
+    ],
+)
+def test_a_number_that_does_not_fit_is_refused(project: Project, keys: str, message: str) -> None:
+    text = f"launcher: torchrun\nscript: train.py\nprocesses: 2\n{keys}"
+    assert project.refused(text).message == message
+
+
 @pytest.mark.parametrize(
     ("sub", "timeout"),
     [("pt", True), ("sft", True), ("rlhf", True), ("infer", False), ("rollout", False)],

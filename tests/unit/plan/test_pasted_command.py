@@ -131,6 +131,34 @@ MEANS: dict[str, dict[str, object]] = {
         "launcher": "torchrun", "version": "launch", "script": "train.py", "processes": "2",
         "python": "/env/bin/python3", "launcher_args": ["--master_port", "1"],
     },
+    "torchrun --nnodes=2 --node-rank=1 --nproc_per_node 2 --master_addr=a --master_port 1 "
+    "train.py": {
+        "launcher": "torchrun", "script": "train.py", "processes": "2", "nodes": "2",
+        "node_rank": "1", "launcher_args": ["--master_addr", "a", "--master_port", "1"],
+    },
+    "PET_NNODES=2 PET_NODE_RANK=1 PET_MASTER_ADDR=a PET_STANDALONE=0 torchrun train.py": {
+        "launcher": "torchrun", "script": "train.py", "processes": "1", "nodes": "2",
+        "node_rank": "1", "launcher_args": ["--master_addr", "a"], "env": {"PET_STANDALONE": "0"},
+    },
+    "PET_NPROC_PER_NODE=8 torchrun --nproc_per_node 2 train.py": {
+        "launcher": "torchrun", "script": "train.py", "processes": "2",
+    },
+    "torchrun --nnodes 2:2 --node_rank 1 --rdzv_backend c10d --rdzv_endpoint a:1 train.py": {
+        "launcher": "torchrun", "script": "train.py", "processes": "1", "nodes": "2",
+        "launcher_args": ["--rdzv_backend", "c10d", "--rdzv_endpoint", "a:1"],
+    },
+    "torchrun --nnodes=1:4 --rdzv_backend c10d --rdzv_endpoint a:1 train.py": {
+        "launcher": "command", "command": [
+            "torchrun", "--nnodes=1:4", "--rdzv_backend", "c10d", "--rdzv_endpoint", "a:1",
+            "train.py",
+        ],
+    },
+    "accelerate launch --num_machines 2 --machine_rank 1 --num_processes 4 "
+    "--main_process_ip a --main_process_port 1 train.py": {
+        "launcher": "accelerate", "script": "train.py", "processes": "2", "nodes": "2",
+        "node_rank": "1",
+        "launcher_args": ["--main_process_ip", "a", "--main_process_port", "1"],
+    },
     "torchrun --nproc_per_node 2 -- train.py": {
         "launcher": "torchrun", "script": "train.py", "processes": "2",
     },
