@@ -1,7 +1,7 @@
 """Launchers turn a resolved job into the argv of each node. One module each, imported when used.
 
 A launcher module answers the questions of `Launcher`; what it leaves out has a default in
-common.py. No other folder knows a launcher by its name: a new one is one module here and its name
+common.py. No other folder knows a launcher by its name: a new one is one module here and its line
 in NAMES.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 from functools import cache
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 if TYPE_CHECKING:
@@ -18,7 +18,17 @@ if TYPE_CHECKING:
     from safelaunch.launchers.flag_table import FlagTable
     from safelaunch.model import Args, EnvVar, Job, PlanWarning, Word
 
-NAMES = ("accelerate", "torchrun", "python", "swift", "areal", "command")
+# launcher -> its module in this package
+NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "accelerate": "accelerate",
+        "torchrun": "torchrun",
+        "python": "python",
+        "swift": "frameworks.swift",
+        "areal": "frameworks.areal",
+        "command": "command",
+    }
+)
 
 
 class Launch(NamedTuple):
@@ -76,6 +86,23 @@ class Cluster(NamedTuple):
     uses_ray: bool
 
 
+class CommandLine(NamedTuple):
+    """A pasted line: the words after the program's name, and the variables before it.
+
+    A variable whose value is None is removed.
+    """
+
+    words: tuple[str, ...]
+    env: Mapping[str, str | None]
+
+
+class JobKeys(NamedTuple):
+    """The keys of the job that a line means, and the variables that they replace."""
+
+    keys: Mapping[str, str | tuple[str, ...]]
+    variables: frozenset[str] = frozenset()
+
+
 class Launcher(Protocol):
     """The questions that a launcher module answers about itself."""
 
@@ -88,7 +115,7 @@ class Launcher(Protocol):
     SETS_THREADS: bool  # OMP_NUM_THREADS becomes each process's share of the cores
     PROGRAMS: tuple[str, ...]  # its names in a shell: `torchrun`, `accelerate launch`
     MODULES: tuple[str, ...]  # its names after `python -m`; FLAGS are those of the first
-    FLAGS: FlagTable | None  # None: a pasted line of it becomes `launcher: command`
+    FLAGS: FlagTable | None  # of `PROGRAM [FLAGS] SCRIPT`; None: `job_keys` reads a pasted line
     MODULE_FLAGS: dict[str, FlagTable]  # of modules whose flags differ, in a pasted line
     NODE_0: str  # how a node that is started by hand is told where node 0 is, as a hint
     TIMEOUT: str  # how the timeout of its collectives is set, as a hint
@@ -97,6 +124,9 @@ class Launcher(Protocol):
 
     def command(self, launch: Launch, /) -> Command:
         """Return what a node runs. Raises ConfigError where the job does not fit."""
+
+    def job_keys(self, line: CommandLine, /) -> JobKeys | None:
+        """Return the job that a pasted line means; None: it becomes `launcher: command`."""
 
     def program(self, job: Job, /) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the words by which rules know the program, and the words that follow them."""
@@ -123,7 +153,9 @@ class Launcher(Protocol):
 @cache
 def load(name: str) -> Launcher:
     """Return the answers of a launcher module, and the defaults of common.py for all others."""
-    modules = (importlib.import_module(f"safelaunch.launchers.{n}") for n in ("common", name))
+    modules = (
+        importlib.import_module(f"safelaunch.launchers.{n}") for n in ("common", NAMES[name])
+    )
     defaults, answers = map(vars, modules)
     return cast("Launcher", SimpleNamespace(**defaults | answers))
 

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from safelaunch.errors import ConfigError
-from safelaunch.launchers import FixedPort, Rendezvous
+from safelaunch.launchers import CommandLine, FixedPort, JobKeys, Rendezvous
 from safelaunch.model import Job, Slot, Word, text
 
 if TYPE_CHECKING:
@@ -66,6 +66,11 @@ def one_process(job: Job) -> None:
             where=job.origin("processes"),
             hint="use torchrun or accelerate",
         )
+
+
+def job_keys(_line: CommandLine) -> JobKeys | None:
+    """Return None: `FLAGS` reads a pasted line, or it becomes `launcher: command`."""
+    return None
 
 
 def program(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -41,6 +41,7 @@ _SCRIPT = re.compile(r"\w\.(py|sh|bash)$")
 _NAME = re.compile(r"[A-Za-z./][\w./-]*")
 _AUTO = "auto"
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
+_COMMAND = "command"  # the launcher of what is run as it stands
 
 
 class Shell(NamedTuple):
@@ -109,17 +110,20 @@ def split_secrets(tree: Node) -> tuple[Node, dict[str, str]]:
 
 
 def _is_launch(words: list[str]) -> bool:
-    return bool(words) and "command" not in _command(words, {}, None)
+    return bool(words) and _command(words, {}, None)["launcher"].text != _COMMAND
 
 
 def _as_command(words: Sequence[str]) -> dict[str, Node]:
-    return {"launcher": scalar("command", PASTED_LINE), "command": _list(words)}
+    return {"launcher": scalar(_COMMAND, PASTED_LINE), "command": _list(words)}
 
 
 def default_name(tree: Node) -> str:
     """Return the name of a pasted line's job: that of its script, its module or its program."""
     script, module, command = (tree.get(key) for key in ("script", "module", "command"))
+    launcher = tree.get("launcher")
     words = [item.text for item in command.items] if command is not None else []
+    if launcher is not None and launcher.text != _COMMAND:
+        words = [launcher.text, *words]
     file = script.text if script is not None else next(filter(_SCRIPT.search, words), None)
     if file is not None:
         text = os.path.splitext(os.path.basename(file))[0]
@@ -148,13 +152,19 @@ def _shell_words(line: str) -> list[str]:
 
 
 def _command(line: list[str], env: dict[str, str | None], shell: Shell | None) -> dict[str, Node]:
-    """Return the keys of a command; variables that stand for flags are taken out of `env`."""
+    """Return the keys of a line; variables that they replace are removed from `env`."""
     if re.fullmatch(r"python(3(\.\d+)?)?", os.path.basename(line[0])):
         return _python(line, env, shell)
     program = launchers.find_program(line)
-    flags = launchers.load(launchers.programs()[program]).FLAGS if program is not None else None
-    if program is None or flags is None:
+    if program is None:
         return _as_command(line)
+    flags = launchers.load(launchers.programs()[program]).FLAGS
+    python = {}
+    if "/" in line[0]:  # `/env/bin/accelerate` means the interpreter of that environment
+        python = {"python": _word(os.path.join(os.path.dirname(line[0]), "python"))}
+    if flags is None:
+        keys = _subcommand(launchers.programs()[program], line[1:], env)
+        return _as_command(line) if keys is None else {**python, **keys}
     name, *subcommand = program.split()
     rest = line[1 + len(subcommand) :]
     if line[1 : 1 + len(subcommand)] != subcommand:
@@ -163,11 +173,45 @@ def _command(line: list[str], env: dict[str, str | None], shell: Shell | None) -
             where=PASTED_LINE,
             hint=f"did you mean `{program}`?",
         )
-    python = {}
-    if "/" in line[0]:  # `/env/bin/accelerate` means the interpreter of that environment
-        python = {"python": _word(os.path.join(os.path.dirname(line[0]), "python"))}
     keys = _launcher(launchers.programs()[program], flags, rest, env, shell)
     return _as_command(line) if keys is None else {**python, **keys}
+
+
+def _subcommand(name: str, words: list[str], env: dict[str, str | None]) -> dict[str, Node] | None:
+    """Return the keys that a launcher itself reads from its line; None if it reads none."""
+    job = launchers.load(name).job_keys(launchers.CommandLine(tuple(words), env))
+    if job is None:
+        return None
+    for variable in job.variables:
+        del env[variable]
+    nodes = {
+        key: _gpus(value, PASTED_LINE)
+        if key == "gpus" and isinstance(value, str)
+        else _word(value)
+        if isinstance(value, str)
+        else _list(value)
+        for key, value in job.keys.items()
+    }
+    return {"launcher": scalar(name, PASTED_LINE), **nodes}
+
+
+def _module(
+    line: list[str], words: list[str], env: dict[str, str | None], shell: Shell | None
+) -> dict[str, Node] | None:
+    """Return the keys of the launcher that `python -m` starts with the words; None if none."""
+    module, *after = words
+    name = launchers.find_module(module)
+    if name is None:
+        return None
+    launcher = launchers.load(name)
+    if launcher.FLAGS is None:
+        return _subcommand(name, after, env)
+    first = launcher.FLAGS if module == launcher.MODULES[0] else None
+    table = launcher.MODULE_FLAGS.get(module, first)
+    if table is None:
+        return None
+    keys = _launcher(name, table, after, env, shell)
+    return _as_command(line) if keys is None else keys
 
 
 def _python(line: list[str], env: dict[str, str | None], shell: Shell | None) -> dict[str, Node]:
@@ -183,14 +227,9 @@ def _python(line: list[str], env: dict[str, str | None], shell: Shell | None) ->
     if rest[:1] == ["-m"] and len(rest) > 1:
         module, after = rest[1], rest[2:]
         options = [option for option in options if option != "-u"] if after else options
-        name = launchers.find_module(module) if not options else None
-        launcher = launchers.load(name) if name is not None else None
-        if name and launcher and launcher.FLAGS is not None:
-            first = launcher.FLAGS if module == launcher.MODULES[0] else None
-            table = launcher.MODULE_FLAGS.get(module, first)
-            if table is not None:
-                keys = _launcher(name, table, after, env, shell)
-                return _as_command(line) if keys is None else {**python, **keys}
+        keys = _module(line, rest[1:], env, shell) if not options else None
+        if keys is not None:
+            return keys if keys["launcher"].text == _COMMAND else {**python, **keys}
         target = {"module": _word(module)}
     elif rest and rest[0][:2] not in ("-c", "-", "-m"):
         target, after = {"script": _word(rest[0])}, rest[1:]

@@ -143,5 +143,5 @@ def test_one_profile_is_a_list_of_one(tmp_path: Path) -> None:
 def test_launchers_are_listed_with_what_they_run(tmp_path: Path) -> None:
     data = load(tmp_path, "launchers")
     runs = {entry["name"]: entry["runs"] for entry in data["launchers"]}
-    assert (data["version"], tuple(runs)) == (1, NAMES)
+    assert (data["version"], tuple(runs)) == (1, tuple(NAMES))
     assert (runs["torchrun"], runs["swift"]) == (["script", "module"], ["command"])

@@ -98,7 +98,7 @@ def parts(names: list[str]) -> st.SearchStrategy[dict[str, object]]:
 # what a key may well hold: most of these are planned to the end
 NEAR = {
     "profile": st.sampled_from(["cpu", "h800", "rtx4090", "a100", "nope", None]),
-    "launcher": st.sampled_from(NAMES),
+    "launcher": st.sampled_from(tuple(NAMES)),
     "version": st.sampled_from(["0.2", "0.3", "1", "1-spmd", None]),
     "script": st.sampled_from(["train.py", "other.py", None]),
     "module": st.sampled_from(["pkg.train", "json.tool", None]),

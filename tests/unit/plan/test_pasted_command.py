@@ -208,6 +208,32 @@ MEANS: dict[str, dict[str, object]] = {
         "launcher": "command", "command": ["timeout", "2h", "python", "train.py"],
         "max_duration": "1h",
     },
+    "swift sft --model x": {"launcher": "swift", "command": ["sft"], "args": ["--model", "x"]},
+    "/env/bin/swift web_ui": {
+        "launcher": "swift", "command": ["web_ui"], "python": "/env/bin/python",
+    },
+    "NPROC_PER_NODE=4 NNODES=1 CUDA_VISIBLE_DEVICES=0,1,2,3 MASTER_PORT=29600 swift rlhf --x": {
+        "launcher": "swift", "command": ["rlhf"], "args": ["--x"], "processes": "4",
+        "gpus": ["0", "1", "2", "3"], "env": {"MASTER_PORT": "29600"},
+    },
+    "NNODES=1 python -u -m swift.cli.main sft --x": {
+        "launcher": "swift", "command": ["sft"], "args": ["--x"], "processes": "1",
+    },
+    "NPROC_PER_NODE=2 NNODES=2 NODE_RANK=1 swift sft --x": {
+        "launcher": "command", "command": ["swift", "sft", "--x"],
+        "env": {"NPROC_PER_NODE": "2", "NNODES": "2", "NODE_RANK": "1"},
+    },
+    "NPROC_PER_NODE=auto swift sft": {
+        "launcher": "command", "command": ["swift", "sft"], "env": {"NPROC_PER_NODE": "auto"},
+    },
+    "NPROC_PER_NODE=2 swift deploy --x": {
+        "launcher": "swift", "command": ["deploy"], "args": ["--x"],
+        "env": {"NPROC_PER_NODE": "2"},
+    },
+    "env -u NPROC_PER_NODE swift sft": {
+        "launcher": "swift", "command": ["sft"], "env": {"NPROC_PER_NODE": "null"},
+    },
+    "swift --help": {"launcher": "command", "command": ["swift", "--help"]},
     "numactl --cpunodebind=0 torchrun --nproc_per_node 2 train.py": {
         "launcher": "command",
         "command": ["numactl", "--cpunodebind=0", "torchrun", "--nproc_per_node", "2", "train.py"],

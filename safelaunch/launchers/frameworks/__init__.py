@@ -1,0 +1,1 @@
+"""Command lines of training frameworks: programs with subcommands that start their own ranks."""

@@ -1,0 +1,181 @@
+"""ms-swift: `swift sft`, `rlhf`, `rollout`, ... Its topology is environment, not flags.
+
+`swift pt|sft|rlhf|infer` start torchrun themselves if, and only if, NPROC_PER_NODE or NNODES is
+set (swift/cli/main.py, 3.0 to 4.6).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from safelaunch.errors import ConfigError, did_you_mean
+from safelaunch.launchers import (
+    Command,
+    CommandLine,
+    FixedPort,
+    JobKeys,
+    Launch,
+    Rendezvous,
+    common,
+)
+from safelaunch.launchers.common import for_elastic
+from safelaunch.launchers.frameworks import torchrun_variables
+from safelaunch.launchers.frameworks.torchrun_variables import states_processes
+from safelaunch.model import EnvVar, Job, Origin, Word
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SUMMARY = "ms-swift: command: [sft], [rlhf], [rollout] ...; processes become NPROC_PER_NODE"
+TARGETS = ("command",)
+STARTS_RANKS = True
+COUNT_REQUIRED = False
+RUNS_PYTHON = True
+SETS_THREADS = True
+PROGRAMS = ("swift",)
+MODULES = ("swift.cli.main",)
+TIMEOUT = "`--ddp_timeout` (seconds)"
+HUB_SWITCH = "USE_HF"  # else models come from ModelScope's hub, with a cache of its own
+
+# ms-swift's own default is 18,000,000 s (208 days): a hang would never end. transformers' default
+# for the same option is 1800 s (TrainingArguments.ddp_timeout).
+_DDP_TIMEOUT = "1800"
+_SETTINGS = (".json", ".yaml", ".yml")  # as the first word, of all options (swift/cli/main.py)
+
+
+class Program(NamedTuple):
+    """A program of ms-swift and its subcommands."""
+
+    name: str
+    module: str
+    training: tuple[str, ...]  # they take --ddp_timeout
+    distributed: tuple[str, ...]  # torchrun runs them where NPROC_PER_NODE or NNODES is set
+    single: tuple[str, ...] = ()  # one process in any case
+
+    def subcommand(self, words: tuple[str, ...]) -> str | None:
+        """Return the subcommand of a line; `web_ui` is `web-ui` too (swift/cli/main.py)."""
+        name = words[0].replace("_", "-") if words else ""
+        return name if name in (*self.distributed, *self.single) else None
+
+
+_TRAINING = ("pt", "sft", "rlhf")
+SWIFT = Program(
+    name="swift",
+    module="swift.cli.main",
+    training=_TRAINING,
+    distributed=(*_TRAINING, "infer"),
+    single=("deploy", "rollout", "eval", "export", "sample", "app", "web-ui", "merge-lora"),
+)
+
+
+def command(launch: Launch) -> Command:
+    """Return `python -m swift.cli.main SUBCOMMAND ...` for one node."""
+    return run(SWIFT, launch)
+
+
+def job_keys(line: CommandLine) -> JobKeys | None:
+    """Return the job of `swift SUBCOMMAND ...`, and of `NPROC_PER_NODE=N swift ...`."""
+    return read(SWIFT, line)
+
+
+def program(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return `swift SUBCOMMAND`, and the words after it."""
+    return common.program_of_words(("swift", *job.command))
+
+
+def run(program: Program, launch: Launch) -> Command:
+    """Return the command of one node for a program of ms-swift."""
+    job = launch.job
+    sub = program.subcommand(job.command)
+    if sub is None:
+        names = (*program.distributed, *program.single)
+        word = job.command[0] if job.command else ""
+        raise ConfigError(
+            f"{program.name} has no subcommand `{word}`",
+            where=job.origin("command"),
+            hint=did_you_mean(word, names) or "known: " + ", ".join(names),
+        )
+    if job.launcher_args.words:
+        raise ConfigError(
+            f"{program.name} takes no `launcher_args`",
+            where=job.origin("launcher_args"),
+            hint="use `args:`",
+        )
+    topology = _topology(program, launch, sub)
+    own = (*job.command, *job.args.words)
+    words: list[Word] = [job.interpreter.word, "-m", program.module]
+    words += for_elastic(own) if topology else own
+    # an option of the line would beat the one that a settings file may have
+    has_settings = any(word.endswith(_SETTINGS) for word in own[1:2])
+    if sub in program.training and not has_settings and not job.args.has("ddp_timeout"):
+        words += ["--ddp_timeout", _DDP_TIMEOUT]
+    return Command(
+        argv=tuple(words),
+        env=topology,
+        required=_required(program, job, sub),
+        single=None if topology else "child",  # swift.cli.main runs the subcommand's file
+    )
+
+
+def read(program: Program, line: CommandLine) -> JobKeys | None:
+    """Return the job of a line of a program of ms-swift."""
+    sub = program.subcommand(line.words)
+    if sub is None:
+        return None
+    is_single = sub in program.single
+    keys = torchrun_variables.subcommand_keys if is_single else torchrun_variables.counted_keys
+    return keys(line)
+
+
+def _required(program: Program, job: Job, sub: str) -> tuple[EnvVar, ...]:
+    """Return the variables that a single-process subcommand must not see, if the job sets them."""
+    if sub not in program.single or not any(var.name == "NPROC_PER_NODE" for var in job.env):
+        return ()
+    why = "with it each copy takes the same port"
+    origin = Origin(f"launcher {job.launcher}")
+    return (EnvVar("NPROC_PER_NODE", None, origin, why=why, source="ms-swift issue 8398"),)
+
+
+def _topology(program: Program, launch: Launch, sub: str) -> tuple[EnvVar, ...]:
+    job = launch.job
+    if sub in program.single:
+        if job.topology.nodes > 1 or (states_processes(job) and job.topology.processes != 1):
+            key = "processes" if "processes" in job.origins else "hosts"
+            raise ConfigError(
+                f"`{program.name} {sub}` is a single process",
+                where=job.origin(key),
+                hint=f"leave `{key}` out; with NPROC_PER_NODE its ports collide (ms-swift 8398)",
+            )
+        return ()
+    if not states_processes(job):  # one process over all visible GPUs (device_map), the default
+        return ()
+    return torchrun_variables.topology(launch, "swift starts torchrun itself when this is set")
+
+
+def imports(_job: Job) -> dict[str, str]:
+    """Return ms-swift: the package `swift` is OpenStack's object store."""
+    return {"swift": "ms-swift"}
+
+
+def ranks_per_node(job: Job) -> int | None:
+    """Return the processes that swift lets torchrun start; without a count it is one process."""
+    variable = next((var for var in job.env if var.name == "NPROC_PER_NODE"), None)
+    if variable is not None and variable.value is not None:
+        value = variable.value
+        return int(value) if isinstance(value, str) and value.isdecimal() else None
+    return job.topology.processes if states_processes(job) else 1
+
+
+def binds_gpus(job: Job) -> bool:
+    """Whether ranks take the GPU of their local rank: a single process spreads over all GPUs."""
+    return "processes" in job.origins
+
+
+def rendezvous(job: Job, env: Mapping[str, EnvVar]) -> Rendezvous:
+    """Return what MASTER_ADDR and MASTER_PORT fix: required where swift starts torchrun."""
+    fixed = common.rendezvous(job, env)
+    if "NPROC_PER_NODE" not in env:
+        return fixed
+    remedy = "take MASTER_PORT out of `env`: a free port is chosen at each start"
+    ports = (FixedPort(port.port, port.setting, remedy) for port in fixed.ports)
+    return Rendezvous(tuple(ports), fixed.addresses)

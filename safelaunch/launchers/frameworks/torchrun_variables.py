@@ -1,0 +1,69 @@
+"""Variables by which a framework's command line starts torchrun with processes of its own.
+
+ms-swift hands each that is set to torchrun as an option (ms-swift 4.6, swift/cli/main.py,
+get_torchrun_args), LLaMA-Factory formats them into its line (llamafactory 0.9.5, launcher.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from safelaunch.launchers import JobKeys, common
+from safelaunch.model import EnvVar, Origin, Slot, text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from safelaunch.launchers import CommandLine, Launch
+    from safelaunch.model import Job
+
+_COUNTS = ("NPROC_PER_NODE", "NNODES")
+
+
+def topology(launch: Launch, why: str) -> tuple[EnvVar, ...]:
+    """Return the variables that say how many ranks there are, and where they meet."""
+    job, origin = launch.job, Origin(f"launcher {launch.job.launcher}")
+    variables = [
+        EnvVar("NPROC_PER_NODE", job.topology.count(), origin, why=why),
+        EnvVar("MASTER_PORT", text(Slot.PORT), origin, why="rendezvous port chosen at the start"),
+    ]
+    if job.topology.nodes > 1:
+        variables += [
+            EnvVar("NNODES", str(job.topology.nodes), origin),
+            EnvVar("NODE_RANK", str(launch.node_rank), origin),
+            EnvVar("MASTER_ADDR", common.master_addr(job), origin),
+        ]
+    return tuple(variables)
+
+
+def states_processes(job: Job) -> bool:
+    """Whether the job says how many processes there are; else the program decides."""
+    return "processes" in job.origins or job.topology.nodes > 1
+
+
+def subcommand_keys(line: CommandLine) -> JobKeys:
+    """Return the subcommand and its arguments; all variables stay."""
+    keys = {"command": line.words[:1], "args": line.words[1:]}
+    return JobKeys({key: words for key, words in keys.items() if words})
+
+
+def counted_keys(line: CommandLine) -> JobKeys | None:
+    """Return the subcommand, its arguments and processes; None where the variables mean more.
+
+    A line of several nodes says where this machine stands among them, and no key of a job does.
+    """
+    job = subcommand_keys(line)
+    if all(line.env.get(name) is None for name in _COUNTS):
+        return job
+    count = process_count(line.env)
+    if count is None:
+        return None
+    counts = frozenset(name for name in _COUNTS if line.env.get(name) is not None)
+    return JobKeys({**job.keys, "processes": count}, counts)
+
+
+def process_count(env: Mapping[str, str | None]) -> str | None:
+    """Return the processes on one node, torchrun's default is 1; None for anything else."""
+    count, nodes = (env.get(name) or "1" for name in _COUNTS)
+    is_plain = count.isascii() and count.isdecimal() and int(count) > 0
+    return str(int(count)) if is_plain and nodes == "1" else None
