@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from safelaunch.errors import ConfigError
 from safelaunch.launchers import load as load_launcher
+from safelaunch.launchers.common import is_single
 from safelaunch.model import Args, Topology
 from safelaunch.runtime.units import quantity
 
@@ -24,10 +25,11 @@ def read_topology(
     hosts: tuple[str, ...] = values.get("hosts", ())
     nodes: int = values.get("nodes", len(hosts) or 1)
     needs = load_launcher(launcher)
-    if processes is None and gpus and needs.COUNT_REQUIRED:
+    is_counted = needs.COUNT_REQUIRED and not is_single(needs.SINGLE, values.get("command", ()))
+    if processes is None and gpus and is_counted:
         processes = None if gpus == ("auto",) else len(gpus)
     elif processes is None:
-        if needs.COUNT_REQUIRED:
+        if is_counted:
             raise ConfigError(
                 f"number of processes missing: {launcher} would guess it",
                 where=origins.get("launcher"),

@@ -25,7 +25,12 @@ NAMES: Mapping[str, str] = MappingProxyType(
         "torchrun": "torchrun",
         "python": "python",
         "swift": "frameworks.swift",
+        "megatron": "frameworks.megatron",
+        "llamafactory": "frameworks.llamafactory",
+        "trl": "frameworks.trl",
+        "axolotl": "frameworks.axolotl",
         "areal": "frameworks.areal",
+        "ray": "frameworks.ray",
         "command": "command",
     }
 )
@@ -89,11 +94,12 @@ class Cluster(NamedTuple):
 class CommandLine(NamedTuple):
     """A pasted line: the words after the program's name, and the variables before it.
 
-    A variable whose value is None is removed.
+    A variable whose value is None is removed. `module` is that of `python -m MODULE`.
     """
 
     words: tuple[str, ...]
     env: Mapping[str, str | None]
+    module: str | None = None
 
 
 class JobKeys(NamedTuple):
@@ -110,9 +116,10 @@ class Launcher(Protocol):
     TARGETS: tuple[str, ...]  # which of script, module, command it runs
     VERSIONS: tuple[str, ...]  # values of `version:`, where its command line differs by version
     STARTS_RANKS: bool  # it sets RANK, WORLD_SIZE ... for processes that it starts
-    COUNT_REQUIRED: bool  # the job must state `processes:` or `gpus:`
+    COUNT_REQUIRED: bool  # the job must state `processes:` or `gpus:`, but for SINGLE
+    SINGLE: tuple[str, ...]  # its subcommands that are one process, which may start workers
     RUNS_PYTHON: bool  # the job's interpreter runs it; else `command:` begins with a program
-    SETS_THREADS: bool  # OMP_NUM_THREADS becomes each process's share of the cores
+    SETS_THREADS: bool  # OMP_NUM_THREADS becomes each rank's share of the cores
     PROGRAMS: tuple[str, ...]  # its names in a shell: `torchrun`, `accelerate launch`
     MODULES: tuple[str, ...]  # its names after `python -m`; FLAGS are those of the first
     FLAGS: FlagTable | None  # of `PROGRAM [FLAGS] SCRIPT`; None: `job_keys` reads a pasted line

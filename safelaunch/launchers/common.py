@@ -10,12 +10,13 @@ from safelaunch.launchers import CommandLine, FixedPort, JobKeys, Rendezvous
 from safelaunch.model import Job, Slot, Word, text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from safelaunch.launchers.flag_table import FlagTable
     from safelaunch.model import Args, EnvVar
 
 VERSIONS: tuple[str, ...] = ()
+SINGLE: tuple[str, ...] = ()
 PROGRAMS: tuple[str, ...] = ()
 MODULES: tuple[str, ...] = ()
 FLAGS = None
@@ -103,6 +104,11 @@ def topology_options(_job: Job) -> dict[str, tuple[str, str]]:
 def numbers_nodes(_launcher_args: Args) -> bool:
     """Return False: each node is told its number."""
     return False
+
+
+def is_single(single: Iterable[str], command: Sequence[str]) -> bool:
+    """Whether a launcher's subcommand is one of its SINGLE; `web_ui` is `web-ui` too."""
+    return bool(command) and command[0].replace("_", "-") in single
 
 
 def planned_ranks(job: Job) -> int | None:

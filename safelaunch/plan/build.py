@@ -11,6 +11,7 @@ from safelaunch.config.supervision import CHECKPOINT, RESUME_EXAMPLE
 from safelaunch.errors import ConfigError
 from safelaunch.launchers import Command, Launch
 from safelaunch.launchers import load as load_launcher
+from safelaunch.launchers.common import is_single
 from safelaunch.model import (
     BUILT_IN,
     EnvVar,
@@ -394,7 +395,9 @@ def _built_in(job: Job, command: Command, resolved: Resolved) -> Iterable[EnvVar
         )
     if command.argv[0] == job.interpreter.word:
         yield from _interpreter_env(job.interpreter)
-    if load_launcher(job.launcher).SETS_THREADS:
+    launcher = load_launcher(job.launcher)
+    # a server or the like divides the cores among the workers that it starts itself
+    if launcher.SETS_THREADS and not is_single(launcher.SINGLE, job.command):
         count = job.topology.processes
         yield EnvVar(
             "OMP_NUM_THREADS",

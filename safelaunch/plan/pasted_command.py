@@ -38,6 +38,7 @@ _OPERATOR = re.compile(r"[|&;<>()`\n]+")
 # a dash that a text processor put in place of `-` or `--`
 _WRONG_DASH = re.compile(r"[\u2010-\u2015\u2212]+[A-Za-z]")
 _SCRIPT = re.compile(r"\w\.(py|sh|bash)$")
+_PYTHON = re.compile(r"python(3(\.\d+)?)?")
 _NAME = re.compile(r"[A-Za-z./][\w./-]*")
 _AUTO = "auto"
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -129,6 +130,8 @@ def default_name(tree: Node) -> str:
         text = os.path.splitext(os.path.basename(file))[0]
     elif module is not None:
         text = module.text
+    elif "-m" in words[:-1] and _PYTHON.fullmatch(os.path.basename(words[words.index("-m") - 1])):
+        text = words[words.index("-m") + 1]
     else:  # `swift sft`, `make train`
         text = "-".join(map(os.path.basename, itertools.takewhile(_NAME.fullmatch, words[:2])))
     return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-_")[:41] or "job"
@@ -177,22 +180,22 @@ def _command(line: list[str], env: dict[str, str | None], shell: Shell | None) -
     return _as_command(line) if keys is None else {**python, **keys}
 
 
-def _subcommand(name: str, words: list[str], env: dict[str, str | None]) -> dict[str, Node] | None:
+def _subcommand(
+    name: str, words: list[str], env: dict[str, str | None], module: str | None = None
+) -> dict[str, Node] | None:
     """Return the keys that a launcher itself reads from its line; None if it reads none."""
-    job = launchers.load(name).job_keys(launchers.CommandLine(tuple(words), env))
+    job = launchers.load(name).job_keys(launchers.CommandLine(tuple(words), env, module))
     if job is None:
         return None
     for variable in job.variables:
         del env[variable]
-    nodes = {
-        key: _gpus(value, PASTED_LINE)
-        if key == "gpus" and isinstance(value, str)
-        else _word(value)
-        if isinstance(value, str)
-        else _list(value)
-        for key, value in job.keys.items()
-    }
-    return {"launcher": scalar(name, PASTED_LINE), **nodes}
+    keys = {"launcher": scalar(name, PASTED_LINE)}
+    for key, value in job.keys.items():
+        if isinstance(value, str):
+            keys[key] = _gpus(value, PASTED_LINE) if key == "gpus" else _word(value)
+        else:
+            keys[key] = _list(value)
+    return keys
 
 
 def _module(
@@ -205,13 +208,26 @@ def _module(
         return None
     launcher = launchers.load(name)
     if launcher.FLAGS is None:
-        return _subcommand(name, after, env)
+        return _subcommand(name, after, env, module)
     first = launcher.FLAGS if module == launcher.MODULES[0] else None
     table = launcher.MODULE_FLAGS.get(module, first)
     if table is None:
         return None
     keys = _launcher(name, table, after, env, shell)
     return _as_command(line) if keys is None else keys
+
+
+def _own_script(
+    line: list[str], words: list[str], env: dict[str, str | None], shell: Shell | None
+) -> dict[str, Node] | None:
+    """Return the keys of `python swift/cli/main.py` in a checkout, which is its `-m` there."""
+    script, *after = words
+    module = script.removesuffix(".py").replace("/", ".")
+    name = launchers.find_module(module)
+    is_own = name is not None and module in launchers.load(name).MODULES
+    if name is None or not is_own or not launchers.load(name).STARTS_RANKS:
+        return None
+    return _module(line, [module, *after], env, shell)
 
 
 def _python(line: list[str], env: dict[str, str | None], shell: Shell | None) -> dict[str, Node]:
@@ -233,6 +249,8 @@ def _python(line: list[str], env: dict[str, str | None], shell: Shell | None) ->
         target = {"module": _word(module)}
     elif rest and rest[0][:2] not in ("-c", "-", "-m"):
         target, after = {"script": _word(rest[0])}, rest[1:]
+        if keys := _own_script(line, rest, env, shell) if not options else None:
+            return {**python, **keys}
     else:
         return _as_command(line)
     keys = {"launcher": scalar("python", PASTED_LINE), **python, **target}

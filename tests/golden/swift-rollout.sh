@@ -12,7 +12,6 @@ cd -- /path/to/project || exit 1
 export PYTHONUNBUFFERED=1
 export PYTHONPATH=/path/to/project"${PYTHONPATH:+:$PYTHONPATH}"
 export PATH='<prefix>/bin'"${PATH:+:$PATH}"
-: "${OMP_NUM_THREADS:=<threads>}" && export OMP_NUM_THREADS
 export CUDA_VISIBLE_DEVICES=0
 unset -v VIRTUAL_ENV CONDA_PREFIX CONDA_DEFAULT_ENV
 if [ -e '<prefix>'/pyvenv.cfg ]; then export VIRTUAL_ENV='<prefix>'

@@ -6,25 +6,14 @@ set (swift/cli/main.py, 3.0 to 4.6).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from safelaunch.errors import ConfigError, did_you_mean
-from safelaunch.launchers import (
-    Command,
-    CommandLine,
-    FixedPort,
-    JobKeys,
-    Launch,
-    Rendezvous,
-    common,
-)
+from safelaunch.launchers import Command, CommandLine, JobKeys, Launch, common
 from safelaunch.launchers.common import for_elastic
 from safelaunch.launchers.frameworks import torchrun_variables
 from safelaunch.launchers.frameworks.torchrun_variables import states_processes
 from safelaunch.model import EnvVar, Job, Origin, Word
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SUMMARY = "ms-swift: command: [sft], [rlhf], [rollout] ...; processes become NPROC_PER_NODE"
 TARGETS = ("command",)
@@ -58,24 +47,28 @@ class Program(NamedTuple):
         return name if name in (*self.distributed, *self.single) else None
 
 
+SINGLE = ("deploy", "rollout", "eval", "export", "sample", "app", "web-ui", "merge-lora")
 _TRAINING = ("pt", "sft", "rlhf")
-SWIFT = Program(
+_SWIFT = Program(
     name="swift",
     module="swift.cli.main",
     training=_TRAINING,
     distributed=(*_TRAINING, "infer"),
-    single=("deploy", "rollout", "eval", "export", "sample", "app", "web-ui", "merge-lora"),
+    single=SINGLE,
 )
+
+
+rendezvous = torchrun_variables.rendezvous
 
 
 def command(launch: Launch) -> Command:
     """Return `python -m swift.cli.main SUBCOMMAND ...` for one node."""
-    return run(SWIFT, launch)
+    return run(_SWIFT, launch)
 
 
 def job_keys(line: CommandLine) -> JobKeys | None:
     """Return the job of `swift SUBCOMMAND ...`, and of `NPROC_PER_NODE=N swift ...`."""
-    return read(SWIFT, line)
+    return read(_SWIFT, line)
 
 
 def program(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -169,13 +162,3 @@ def ranks_per_node(job: Job) -> int | None:
 def binds_gpus(job: Job) -> bool:
     """Whether ranks take the GPU of their local rank: a single process spreads over all GPUs."""
     return "processes" in job.origins
-
-
-def rendezvous(job: Job, env: Mapping[str, EnvVar]) -> Rendezvous:
-    """Return what MASTER_ADDR and MASTER_PORT fix: required where swift starts torchrun."""
-    fixed = common.rendezvous(job, env)
-    if "NPROC_PER_NODE" not in env:
-        return fixed
-    remedy = "take MASTER_PORT out of `env`: a free port is chosen at each start"
-    ports = (FixedPort(port.port, port.setting, remedy) for port in fixed.ports)
-    return Rendezvous(tuple(ports), fixed.addresses)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from safelaunch.launchers import JobKeys, common
+from safelaunch.launchers import FixedPort, JobKeys, Rendezvous, common
 from safelaunch.model import EnvVar, Origin, Slot, text
 
 if TYPE_CHECKING:
@@ -21,12 +21,16 @@ _COUNTS = ("NPROC_PER_NODE", "NNODES")
 
 
 def topology(launch: Launch, why: str) -> tuple[EnvVar, ...]:
-    """Return the variables that say how many ranks there are, and where they meet."""
+    """Return the variables that say how many ranks there are, and where they meet.
+
+    A job that leaves the count to the machine leaves it to the program, which sees all GPUs.
+    """
     job, origin = launch.job, Origin(f"launcher {launch.job.launcher}")
-    variables = [
-        EnvVar("NPROC_PER_NODE", job.topology.count(), origin, why=why),
-        EnvVar("MASTER_PORT", text(Slot.PORT), origin, why="rendezvous port chosen at the start"),
-    ]
+    variables = []
+    if job.topology.processes is not None:
+        variables += [EnvVar("NPROC_PER_NODE", job.topology.count(), origin, why=why)]
+    port_why = "rendezvous port chosen at the start"
+    variables += [EnvVar("MASTER_PORT", text(Slot.PORT), origin, why=port_why)]
     if job.topology.nodes > 1:
         variables += [
             EnvVar("NNODES", str(job.topology.nodes), origin),
@@ -67,3 +71,13 @@ def process_count(env: Mapping[str, str | None]) -> str | None:
     count, nodes = (env.get(name) or "1" for name in _COUNTS)
     is_plain = count.isascii() and count.isdecimal() and int(count) > 0
     return str(int(count)) if is_plain and nodes == "1" else None
+
+
+def rendezvous(job: Job, env: Mapping[str, EnvVar]) -> Rendezvous:
+    """Return what MASTER_ADDR and MASTER_PORT fix: required where torchrun is started."""
+    fixed = common.rendezvous(job, env)
+    if "NPROC_PER_NODE" not in env:
+        return fixed
+    remedy = "take MASTER_PORT out of `env`: a free port is chosen at each start"
+    ports = (FixedPort(port.port, port.setting, remedy) for port in fixed.ports)
+    return Rendezvous(tuple(ports), fixed.addresses)

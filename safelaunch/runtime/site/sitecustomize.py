@@ -26,12 +26,17 @@ PIPE_PATIENCE = (
 )
 MAX_ANCESTORS = 64  # processes between a rank and the launcher: wrappers, shells, agents
 # Python programs, and modules run with -m, that start ranks and are none
-LAUNCHERS = ("accelerate", "accelerate-launch", "torchrun", "swift", "deepspeed", "ray", "areal")
+LAUNCHERS = ("accelerate", "accelerate-launch", "torchrun", "swift", "megatron", "llamafactory-cli",
+             "lmf", "trl", "axolotl", "deepspeed", "ray", "areal")  # fmt: skip
 LAUNCHER_MODULES = (
     "torch.distributed.run",
     "torch.distributed.launch",
     "accelerate.commands",
     "swift.cli.main",
+    "swift.cli._megatron.main",
+    "llamafactory.cli",
+    "trl.cli",
+    "axolotl.cli.main",
     "areal.launcher",
     "areal.infra.launcher",
     "realhf.apps.quickstart",

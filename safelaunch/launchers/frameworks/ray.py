@@ -1,0 +1,113 @@
+"""Programs of Ray: one process, which starts its workers itself and shares cores and GPUs out.
+
+verl and OpenRLHF run as `python -m MODULE`; `ray job submit -- ENTRYPOINT` hands a program to a
+cluster that runs already, and follows its log there. Ray sets OMP_NUM_THREADS for each worker to
+the cores that it got, but only where it is unset (ray 2.60, _private/utils.py): no share is set.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from safelaunch.errors import ConfigError
+from safelaunch.launchers import Cluster, Command, CommandLine, JobKeys, Launch, common
+from safelaunch.launchers.common import module_or_script
+from safelaunch.model import PlanWarning
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from safelaunch.model import Job
+
+SUMMARY = "Ray programs: verl, OpenRLHF, or command: [job, submit, ...]; one process with workers"
+TARGETS = ("script", "module", "command")
+STARTS_RANKS = False
+COUNT_REQUIRED = False
+RUNS_PYTHON = True
+SETS_THREADS = False
+PROGRAMS = ("ray",)
+TIMEOUT = "verl: `actor_rollout_ref.nccl_timeout` (seconds); OpenRLHF: no setting"
+CLUSTER = Cluster(node_options=(), shared_folders=(), uses_ray=True)
+
+# module that calls ray.init -> where
+DRIVERS: Mapping[str, str] = MappingProxyType(
+    {
+        "verl.trainer.main_ppo": "verl 0.9.1, verl/trainer/main_ppo.py",
+        "verl.trainer.main_generation_server": "verl 0.9.1, verl/trainer/main_generation_server.py",
+        "verl.trainer.main_eval": "verl 0.9.1, verl/trainer/main_eval.py",
+        "verl.trainer.sft_trainer_ray": "verl 0.9.1, verl/trainer/sft_trainer_ray.py",
+        "verl.experimental.one_step_off_policy.main_ppo": "verl 0.9.1",
+        "verl.experimental.fully_async_policy.fully_async_main": "verl 0.9.1",
+        "recipe.dapo.main_dapo": "volcengine/verl at 00d60ad, recipe/dapo/main_dapo.py",
+        "recipe.one_step_off_policy.main_ppo": "volcengine/verl at 0d75188, through verl.trainer",
+        "recipe.prime.main_prime": "volcengine/verl at 134276c, recipe/prime/main_prime.py",
+        "recipe.spin.main_spin": "volcengine/verl at 0d75188, recipe/spin/main_spin.py",
+        "recipe.sppo.main_sppo": "volcengine/verl at 0d75188, recipe/sppo/main_sppo.py",
+        "openrlhf.cli.train_ppo_ray": "openrlhf 0.11.2, openrlhf/cli/train_ppo_ray.py",
+    }
+)
+MODULES = tuple(DRIVERS)
+
+_SUBMIT = ("job", "submit")
+_PYTHON = ("python", "python3")
+
+
+def command(launch: Launch) -> Command:
+    """Return `python -m MODULE ...`, or Ray's own command line for `command:`."""
+    job = launch.job
+    common.one_process(job)
+    if job.launcher_args.words:
+        where = job.origin("launcher_args")
+        raise ConfigError("ray takes no `launcher_args`", where=where, hint="use `args:`")
+    if not job.command:
+        words = (job.interpreter.word, *module_or_script(job, "-m"), *job.args.words)
+        return Command(argv=words, single="main")
+    if job.command[:2] != _SUBMIT:
+        raise ConfigError(
+            f"`ray {' '.join(job.command[:2])}` runs no job",
+            where=job.origin("command"),
+            hint="command: [job, submit, --, python, train.py], or `script:` or `module:`",
+        )
+    argv = (job.interpreter.word, "-m", "ray.scripts.scripts", *job.command, *job.args.words)
+    return Command(argv=argv, program=3, warnings=_submit_warnings(job), single="main")
+
+
+def _submit_warnings(job: Job) -> tuple[PlanWarning, ...]:
+    where = str(job.origin("command"))
+    message = (
+        "the program runs in the Ray cluster: variables of this plan, and a stop, do not reach it; "
+        "`--runtime-env-json` and `ray job stop` do"
+    )
+    if "--no-wait" in job.command:
+        message += "; with `--no-wait` this run ends as soon as the program is handed over"
+    return (PlanWarning("ray-job", message, where),)
+
+
+def job_keys(line: CommandLine) -> JobKeys | None:
+    """Return the job of a driver, or of `ray job submit ... -- ENTRYPOINT`; None for the others."""
+    words = line.words
+    if line.module is not None:
+        return JobKeys({"module": line.module} | ({"args": words} if words else {}))
+    if words[:2] != _SUBMIT or "--" not in words[:-1]:
+        return None
+    end = words.index("--") + 1
+    if words[end].rpartition("/")[2] in _PYTHON and words[end + 1 : end + 2] != ():
+        end += 2 if words[end + 1] == "-m" else 1
+    end += 1
+    keys = {"command": words[:end], "args": words[end:]}
+    return JobKeys({key: part for key, part in keys.items() if part})
+
+
+def program(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the script or module, also that of a submitted line."""
+    if "--" in job.command:
+        return common.program_of_words(job.command[job.command.index("--") + 1 :])
+    return common.program(job)
+
+
+def imports(job: Job) -> dict[str, str]:
+    """Return Ray, and the package of the module."""
+    package = (job.module or "ray").partition(".")[0]
+    names = ("ray", package) if package in ("verl", "openrlhf") else ("ray",)
+    return {name: name for name in names}
