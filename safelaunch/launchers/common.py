@@ -131,6 +131,12 @@ def binds_gpus(_job: Job) -> bool:
     return False
 
 
+def process_number(text: str | None) -> str | None:
+    """Return a number of processes without zeros before it; None for text that is none."""
+    match = re.fullmatch(r"0*([1-9][0-9]{0,5})", text or "")
+    return match[1] if match else None
+
+
 def port_number(text: str | None) -> int | None:
     """Return a port; None for text that is no port number, and for 0 (any)."""
     number = int(text) if text and re.fullmatch(r"\d{1,5}", text) else 0

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.errors import ConfigError
 from safelaunch.launchers import FixedPort, Rendezvous
-from safelaunch.launchers.common import port_number
+from safelaunch.launchers.common import port_number, process_number
 from safelaunch.model import Slot, Word, text
 
 if TYPE_CHECKING:
@@ -68,16 +68,17 @@ def split_count(words: tuple[str, ...], launcher: str) -> CountFlags | None:
             count, is_value = (value if equals else count), not equals
         else:
             rest.append(word)
-    is_number = count is None or (count.isascii() and count.isdecimal() and int(count) > 0)
-    if is_value or not is_number:
+    number = process_number(count)
+    if is_value or (count is not None and number is None):
         return None
-    return CountFlags(None if count is None else str(int(count)), tuple(rest))
+    return CountFlags(number, tuple(rest))
 
 
 def added(launch: Launch, launcher: str, words: Sequence[str]) -> tuple[Word, ...]:
     """Return the flags that the plan adds to those of the job: the count, and a free port.
 
-    Without a count in the job the framework counts the GPUs, or reads a file of settings.
+    Without `processes:` accelerate counts the visible GPUs, unless a file of settings says
+    otherwise: that of TRL's `--config`, or the user's own default of accelerate.
     """
     job, stated = launch.job, flags(words)
     if job.topology.nodes > 1:
@@ -96,7 +97,7 @@ def added(launch: Launch, launcher: str, words: Sequence[str]) -> tuple[Word, ..
                 hint=f"use `{key}:`",
             )
     extra: list[Word] = []
-    if job.topology.processes is not None:
+    if launcher == TORCHRUN or "processes" in job.origins:
         extra += [f"--{_COUNT[launcher]}", job.topology.count()]
     if launcher == ACCELERATE and launch.accelerator == "cpu" and not _KINDS & stated.keys():
         # without a GPU accelerate starts a single process, whatever the count (commands/launch.py)

@@ -30,7 +30,7 @@ MODULES = ("axolotl.cli.main",)
 SINGLE = ("preprocess", "merge-lora", "quantize", "export", "vllm-serve", "delinearize-llama4")
 TIMEOUT = "`ddp_timeout` (seconds) in the YAML file of the training"
 
-_DISTRIBUTED = ("train", "evaluate", "inference", "merge-sharded-fsdp-weights")
+DISTRIBUTED = ("train", "evaluate", "inference", "merge-sharded-fsdp-weights")
 _PYTHON = "python"
 _ELSEWHERE = ("cloud", "use_ray")  # other machines, or Ray, run the training
 
@@ -38,7 +38,7 @@ _ELSEWHERE = ("cloud", "use_ray")  # other machines, or Ray, run the training
 def command(launch: Launch) -> Command:
     """Return `python -m axolotl.cli.main SUBCOMMAND ...`."""
     job = launch.job
-    sub, names = (job.command[0] if job.command else ""), (*_DISTRIBUTED, *SINGLE)
+    sub, names = (job.command[0] if job.command else ""), (*DISTRIBUTED, *SINGLE)
     if sub not in names:
         raise ConfigError(
             f"axolotl has no subcommand `{sub}`",
@@ -81,7 +81,7 @@ def job_keys(line: CommandLine) -> JobKeys | None:
     if sub in SINGLE:
         return JobKeys(keys | ({"args": words} if words else {}))
     inner, stated = _launcher(words), accelerate_flags.flags(words)
-    if sub not in _DISTRIBUTED or any(name in stated for name in _ELSEWHERE):
+    if sub not in DISTRIBUTED or any(name in stated for name in _ELSEWHERE):
         return None
     if inner == _PYTHON:
         return JobKeys({**keys, "args": words, "processes": "1"}) if "--" not in words else None

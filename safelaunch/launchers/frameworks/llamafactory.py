@@ -25,9 +25,9 @@ SINGLE = ("api", "chat", "eval", "export", "webchat", "webui")
 TIMEOUT = "`ddp_timeout` (seconds) in the YAML file of the training"
 
 _TRAINING = ("train", "sft", "dpo", "rm")  # sft, dpo and rm with USE_V1=1 (v1/launcher.py)
-_FORCING = ("FORCE_TORCHRUN", "USE_MCA")
+FORCING = ("FORCE_TORCHRUN", "USE_MCA")
 _OTHER_BACKENDS = ("USE_RAY", "USE_KT")  # with them `train` is one process
-_ELASTIC = ("MIN_NNODES", "MAX_NNODES")
+ELASTIC = ("MIN_NNODES", "MAX_NNODES")
 _ENABLED = ("true", "y", "1")  # extras/misc.py, is_env_enabled
 
 
@@ -60,7 +60,7 @@ def command(launch: Launch) -> Command:
     if several and not _is_enabled(job, _OTHER_BACKENDS):
         why = "without it one visible GPU means one process"
         env = (*env, EnvVar("FORCE_TORCHRUN", "1", Origin("launcher llamafactory"), why=why))
-    is_direct = job.topology.world_size == 1 and not _is_enabled(job, _FORCING)
+    is_direct = job.topology.world_size == 1 and not _is_enabled(job, FORCING)
     return Command(
         argv=argv,
         program=3,
@@ -92,7 +92,7 @@ def job_keys(line: CommandLine) -> JobKeys | None:
     sub = line.words[0] if line.words else ""
     if sub in SINGLE:
         return torchrun_variables.subcommand_keys(line)
-    if sub not in _TRAINING or any(line.env.get(name) for name in (*_OTHER_BACKENDS, *_ELASTIC)):
+    if sub not in _TRAINING or any(line.env.get(name) for name in (*_OTHER_BACKENDS, *ELASTIC)):
         return None
     job = torchrun_variables.counted_keys(line)
     if job is None:

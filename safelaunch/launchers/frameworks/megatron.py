@@ -27,7 +27,7 @@ TIMEOUT = swift.TIMEOUT
 HUB_SWITCH = swift.HUB_SWITCH
 
 _TRAINING = ("pt", "sft", "rlhf")
-_MEGATRON = swift.Program(
+MEGATRON = swift.Program(
     name="megatron",
     module=MODULES[0],
     training=_TRAINING,
@@ -42,12 +42,12 @@ rendezvous = swift.rendezvous
 
 def command(launch: Launch) -> Command:
     """Return `python -m swift.cli._megatron.main SUBCOMMAND ...` for one node."""
-    return swift.run(_MEGATRON, launch)
+    return swift.run(MEGATRON, launch)
 
 
 def job_keys(line: CommandLine) -> JobKeys | None:
     """Return the job of `megatron SUBCOMMAND ...`, and of `NPROC_PER_NODE=N megatron ...`."""
-    return swift.read(_MEGATRON, line)
+    return swift.read(MEGATRON, line)
 
 
 def program(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:

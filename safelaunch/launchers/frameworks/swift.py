@@ -49,7 +49,7 @@ class Program(NamedTuple):
 
 SINGLE = ("deploy", "rollout", "eval", "export", "sample", "app", "web-ui", "merge-lora")
 _TRAINING = ("pt", "sft", "rlhf")
-_SWIFT = Program(
+SWIFT = Program(
     name="swift",
     module="swift.cli.main",
     training=_TRAINING,
@@ -63,12 +63,12 @@ rendezvous = torchrun_variables.rendezvous
 
 def command(launch: Launch) -> Command:
     """Return `python -m swift.cli.main SUBCOMMAND ...` for one node."""
-    return run(_SWIFT, launch)
+    return run(SWIFT, launch)
 
 
 def job_keys(line: CommandLine) -> JobKeys | None:
     """Return the job of `swift SUBCOMMAND ...`, and of `NPROC_PER_NODE=N swift ...`."""
-    return read(_SWIFT, line)
+    return read(SWIFT, line)
 
 
 def program(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:

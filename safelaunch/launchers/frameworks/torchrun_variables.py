@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from safelaunch.launchers import CommandLine, Launch
     from safelaunch.model import Job
 
-_COUNTS = ("NPROC_PER_NODE", "NNODES")
+NAMES = ("NPROC_PER_NODE", "NNODES", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
+_COUNTS = NAMES[:2]
 
 
 def topology(launch: Launch, why: str) -> tuple[EnvVar, ...]:
@@ -68,9 +69,8 @@ def counted_keys(line: CommandLine) -> JobKeys | None:
 
 def process_count(env: Mapping[str, str | None]) -> str | None:
     """Return the processes on one node, torchrun's default is 1; None for anything else."""
-    count, nodes = (env.get(name) or "1" for name in _COUNTS)
-    is_plain = count.isascii() and count.isdecimal() and int(count) > 0
-    return str(int(count)) if is_plain and nodes == "1" else None
+    count, nodes = ("1" if env.get(name) is None else env[name] for name in _COUNTS)
+    return common.process_number(count) if nodes == "1" else None
 
 
 def rendezvous(job: Job, env: Mapping[str, EnvVar]) -> Rendezvous:

@@ -30,14 +30,14 @@ MODULES = ("trl.cli",)
 SINGLE = ("vllm-serve",)
 TIMEOUT = "`--ddp_timeout` (seconds)"
 
-_TRAINING = ("distillation", "dpo", "grpo", "kto", "reward", "rloo", "sft")
+TRAINING = ("distillation", "dpo", "grpo", "kto", "reward", "rloo", "sft")
 _MAIN = "from trl.cli import main; raise SystemExit(main())"
 
 
 def command(launch: Launch) -> Command:
     """Return the command that calls TRL's command line."""
     job = launch.job
-    sub, names = (job.command[0] if job.command else ""), (*_TRAINING, *SINGLE)
+    sub, names = (job.command[0] if job.command else ""), (*TRAINING, *SINGLE)
     if sub not in names:
         raise ConfigError(
             f"trl has no subcommand `{sub}`",
@@ -68,7 +68,7 @@ def job_keys(line: CommandLine) -> JobKeys | None:
     if sub in SINGLE:
         return JobKeys({"command": (sub,), "args": words} if words else {"command": (sub,)})
     count = accelerate_flags.split_count(words, ACCELERATE)
-    if sub not in _TRAINING or count is None:
+    if sub not in TRAINING or count is None:
         return None
     keys: dict[str, str | tuple[str, ...]] = {"command": (sub,)}
     keys |= {"gpus": "auto"} if count.processes is None else {"processes": count.processes}

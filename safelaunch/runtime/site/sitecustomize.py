@@ -80,7 +80,8 @@ def _rank(above: "list[int]") -> str:
     if not single or not main:
         return ""
     if single == "child":
-        return "0" if str(os.getppid()) == main else ""
+        # a settings file of the launcher may say that its child is torchrun
+        return "0" if str(os.getppid()) == main and not _is_launcher() else ""
     if str(os.getpid()) == main:
         return "0"
     return "0" if single == "shell" and _is_started_by_shell(above) else ""

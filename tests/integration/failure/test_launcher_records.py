@@ -25,14 +25,16 @@ def rank(tmp_path: Path) -> Rank:
 
 SINGLE = "import os, subprocess, sys\nos.environ['SAFELAUNCH_MAIN'] = str(os.getpid())\n"
 CHILD = "subprocess.run([sys.executable, '-c', '1/0'])\n"
+TORCHRUN = "open('torchrun', 'w').close()\nsubprocess.run([sys.executable, 'torchrun'])\n"
 EXEC = "os.execv(sys.executable, [sys.executable, '-c', '1/0'])\n"
 
 
 @pytest.mark.parametrize(
     ("single", "program", "record"),
-    [("main", EXEC, 1), ("main", CHILD, 0), ("child", CHILD * 2, 1), ("child", EXEC, 0)],
-    ids=["its-own", "not-its-child", "first-child", "not-its-own"],
-)
+    [("main", EXEC, 1), ("main", CHILD, 0), ("child", CHILD * 2, 1), ("child", EXEC, 0),
+     ("child", TORCHRUN, 0)],
+    ids=["its-own", "not-its-child", "first-child", "not-its-own", "not-a-launcher"],
+)  # fmt: skip
 def test_the_only_process_is_rank_0_without_being_told(
     rank: Rank, single: str, program: str, record: int
 ) -> None:
