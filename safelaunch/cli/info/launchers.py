@@ -20,7 +20,8 @@ def command(as_json: bool) -> int:
         ]
         print_json({"version": 1, "launchers": shown})
         return 0
+    width = max(map(len, modules))
     for name, module in modules.items():
-        click.echo(f"{name:<11} {module.SUMMARY}")
-        click.echo(f"{'':<11} runs {' or '.join(module.TARGETS)}")
+        click.echo(f"{name:<{width}} {module.SUMMARY}")
+        click.echo(f"{'':<{width}} runs {' or '.join(module.TARGETS)}")
     return 0

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from safelaunch.model import NodePlan
 
+NAMES = ("NPROC_PER_NODE", "NNODES", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
 TWO = "script: train.py\nprocesses: 2\nprofile: cpu\nhosts: [gpu1, gpu2]\n"
 
 
@@ -119,6 +120,20 @@ def test_the_card_towards_nodes_by_hand_is_left_to_the_user(project: Project) ->
 def test_a_number_that_does_not_fit_is_refused(project: Project, keys: str, message: str) -> None:
     text = f"launcher: torchrun\nscript: train.py\nprocesses: 2\n{keys}"
     assert project.refused(text).message == message
+
+
+@pytest.mark.parametrize(
+    ("launcher", "sub", "forced"),
+    [("swift", "sft", False), ("megatron", "pt", False), ("llamafactory", "train", True)],
+)
+def test_a_framework_learns_its_nodes_from_variables(
+    project: Project, launcher: str, sub: str, *, forced: bool
+) -> None:
+    text = f"launcher: {launcher}\ncommand: [{sub}]\nprocesses: 1\nhosts: [gpu1, gpu2]\n"
+    for rank, node in enumerate(project.plan(text).nodes):
+        values = {name: str(var.value) for name, var in node.env.items()}
+        assert [values[name] for name in NAMES] == ["1", "2", str(rank), "<master-addr>", "<port>"]
+        assert ("FORCE_TORCHRUN" in values) is forced
 
 
 @pytest.mark.parametrize(
