@@ -393,6 +393,7 @@ class Job:
     assets: tuple[Placed, ...] = ()
     needs: Needs = Needs()
     inputs: tuple[Input, ...] = ()
+    prefix: tuple[str, ...] = ()  # words in front of the launcher's command
 
     @property
     def starts_one_node(self) -> bool:
@@ -436,6 +437,7 @@ class NodePlan:
     fresh_argv: tuple[Word, ...] | None = None  # of a resumed plan: argv without a checkpoint
     rungs: tuple[tuple[EnvVar, ...], ...] = ()  # of the ladder: what each restart may add to env
     assets: tuple[Placed, ...] = ()
+    prefix: int = 0  # how many words of argv stand in front of the launcher's command
     # of profile variables in `env` whose need depends on a version that only the start can read
     open_gates: Mapping[str, tuple[Gate, ...]] = field(default_factory=dict)
 

@@ -35,16 +35,15 @@ def resolve_target(files: Sequence[str], line: Sequence[str], flags: Flags) -> R
         from safelaunch.plan.pasted_command import (
             Shell,
             default_name,
-            line_words,
             parse_line,
             split_secrets,
+            without_variables,
         )
 
         tree, secrets = split_secrets(parse_line(line, Shell(cwd, os.environ)))
         if secrets:
             os.environ.update(secrets)
-            words = line_words(line)
-            line = [word for word in words if word.partition("=")[0] not in secrets]
+            line = without_variables(line, secrets)
             say(
                 f"{', '.join(secrets)}: passed on as by `env_from`, written to no file; `export` "
                 "it instead, since others can read a command line with `ps`"

@@ -314,6 +314,7 @@ def _job(
         log=values.get("log"),
         force=values.get("force", ()),
         origins=origins,
+        prefix=values.get("prefix", ()),
     )
     _check_names(job, tree)
     return job

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from safelaunch.config.yaml_io.node import Node
 
 _ORDER = (
-    "name", "profile", "launcher", "version", "script", "module", "command", "args", "processes",
-    "gpus", "nodes", "node_rank", "mixed_precision", "launcher_args", "python", "workdir",
-    "max_duration", "env", "env_from",
+    "name", "profile", "prefix", "launcher", "version", "script", "module", "command", "args",
+    "processes", "gpus", "nodes", "node_rank", "mixed_precision", "launcher_args", "python", "venv",
+    "workdir", "max_duration", "env", "env_from",
 )  # fmt: skip
 _SAFE = re.compile(r"[A-Za-z0-9_./+-][A-Za-z0-9_./+=@%:-]*")
 

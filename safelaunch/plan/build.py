@@ -1,5 +1,7 @@
 """Resolved -> Plan, and `bind`. Pure: no process, no network, no clock, no os.environ."""
 
+# ruff: noqa: PLC0415 - the table of prefixes is imported only for jobs that have one
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -256,12 +258,14 @@ def _node(
     number = job.topology.node_rank if job.starts_one_node else rank
     launch = Launch(job, profile.accelerator if profile else "cuda", number or 0)
     launcher = load_launcher(job.launcher)
-    command, resumed = launcher.command(launch), None
+    command, resumed = _command(launch, resolved.job), None
+    runs_python = command.argv[len(job.prefix)] == job.interpreter.word
     # a program without ranks sees what the job sets, as it would by hand
     repeated = _repeated(job) if launcher.STARTS_RANKS and command.single is None else []
     job = replace(job, env=tuple(var for var in job.env if var.name not in repeated))
     if job.resumed is not None:
-        resumed = launcher.command(launch._replace(job=replace(job, args=job.resumed))).argv
+        resuming = launch._replace(job=replace(job, args=job.resumed))
+        resumed = _command(resuming, resolved.job).argv
         if job.supervision.recovery is not None and job.supervision.recovery.checkpoint:
             resumed = tuple(_with_checkpoint(word) for word in resumed)
     selection = _select(resolved, profile, host) if profile else None
@@ -269,7 +273,7 @@ def _node(
     gpus = [EnvVar("CUDA_VISIBLE_DEVICES", ",".join(job.gpus), job.origin("gpus"))]
     env = environ.merge(
         (
-            _built_in(job, command, resolved),
+            _built_in(job, resolved, runs_python=runs_python),
             selection.env if selection else (),
             _host_env(host, resolved),
             command.env,
@@ -317,7 +321,8 @@ def _node(
         resume_argv=resumed,
         rungs=rungs,
         assets=job.assets,
-        open_gates=_open_gates(selection, env, command.argv[0] == job.interpreter.word),
+        prefix=len(job.prefix),
+        open_gates=_open_gates(selection, env, runs_python),
     )
     if resolved.flags.remote and job.assets:
         # the path of an asset as the job's text has it -> the one on this host
@@ -328,6 +333,28 @@ def _node(
         places = {name: places[name] for name in names}
         node = _map_words(node, lambda word: _place_assets(word, places))
     return node, warnings, notes
+
+
+def _command(launch: Launch, own: Job) -> Command:
+    """Return the command of a node behind the job's prefix; `own` is the job without its host's.
+
+    A prefix such as `uv run` brings the Python along, unless the job itself names one.
+    """
+    job, launcher = launch.job, load_launcher(launch.job.launcher)
+    if not job.prefix:
+        return launcher.command(launch)
+    from safelaunch.plan.wrappers import finds_python, keeps_process
+
+    if finds_python(job.prefix) and own.interpreter.path is None:
+        python = replace(job.interpreter, path="python")
+        launch = launch._replace(job=replace(job, interpreter=python))
+    command = launcher.command(launch)
+    single = command.single if keeps_process(job.prefix) else command.single and "shell"
+    return command._replace(
+        argv=(*job.prefix, *command.argv),
+        program=command.program + len(job.prefix),
+        single=single,
+    )
 
 
 def _open_gates(
@@ -379,7 +406,7 @@ def _select(resolved: Resolved, profile: Profile, host: Host) -> gates.SelectedV
     )
 
 
-def _built_in(job: Job, command: Command, resolved: Resolved) -> Iterable[EnvVar]:
+def _built_in(job: Job, resolved: Resolved, *, runs_python: bool) -> Iterable[EnvVar]:
     if len(resolved.hosts) > 1:  # by hand it is not known where the others are
         yield from _interfaces(text(Slot.INTERFACE), BUILT_IN, "the card on the way to the others")
     yield EnvVar(
@@ -393,7 +420,7 @@ def _built_in(job: Job, command: Command, resolved: Resolved) -> Iterable[EnvVar
             why="ranks inherit the environment, not the shell's sys.path",
             prepend=True,
         )
-    if command.argv[0] == job.interpreter.word:
+    if runs_python:
         yield from _interpreter_env(job.interpreter)
     launcher = load_launcher(job.launcher)
     # a server or the like divides the cores among the workers that it starts itself

@@ -22,15 +22,17 @@ from safelaunch.environ import check_name
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.launchers.flag_table import PASTED_LINE, LineFlag
 from safelaunch.model import Args
-from safelaunch.plan.wrappers import unwrap
+from safelaunch.plan.shell_text import join_folder
+from safelaunch.plan.wrappers import Unwrapped, text_of, unwrap
 from safelaunch.secrets_in_text import is_secret_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from safelaunch.launchers.flag_table import FlagTable
     from safelaunch.model import Origin
 
+_SHELL_WORD = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\])*""")
 # quoted text: operators outside of it are the shell's
 _QUOTED = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
 _CONTINUED = re.compile(r"""('[^']*')|\\\r?\n""")
@@ -63,21 +65,23 @@ def parse_line(words: Sequence[str], shell: Shell | None = None) -> Node:
     Without a shell no config file is read. Values of variables that hold secrets stay;
     `split_secrets` takes them out.
     """
-    line = line_words(words)
-    for word in line:
+    outer = Unwrapped(list(words))
+    if len(words) == 1 and re.search(r"\s", words[0]):
+        outer = _shell_text(words[0])
+    for word in outer.words:
         if _WRONG_DASH.match(word):
             raise ConfigError(
                 f"`{word}` begins with a dash that is no ASCII `-`",
                 where=PASTED_LINE,
                 hint="a text processor has replaced it",
             )
-    inner = unwrap(line, _is_launch)
+    inner = unwrap(outer.words, _is_launch)
+    inner = outer.around(inner) or outer
     if not inner.words:
         raise ConfigError("no command in the line", where=PASTED_LINE)
     env = dict(inner.env)
     keys = _command(inner.words, env, shell)
-    if inner.max_duration is not None:
-        keys["max_duration"] = _word(inner.max_duration)
+    keys |= _surroundings(inner, keys.get("python"))
     for name in env:
         check_name(name, PASTED_LINE)
     if "gpus" in keys and keys["gpus"].text != _AUTO:  # accelerate's --gpu_ids overrides it
@@ -90,10 +94,12 @@ def parse_line(words: Sequence[str], shell: Shell | None = None) -> Node:
     return mapping(keys, PASTED_LINE)
 
 
-def line_words(words: Sequence[str]) -> list[str]:
-    """Return the words of a line, which may also be one text. Raises ConfigError."""
-    is_text = len(words) == 1 and re.search(r"\s", words[0])
-    return _shell_words(words[0]) if is_text else list(words)
+def without_variables(words: Sequence[str], names: Iterable[str]) -> list[str]:
+    """Return a line, as words or as one text, without the assignments of some variables."""
+    assignment = re.compile(rf"(?<!\S)(?:{'|'.join(names)})={_SHELL_WORD.pattern}\s*")
+    if len(words) == 1:
+        return [assignment.sub("", words[0])]
+    return [word for word in words if word.partition("=")[0] not in names]
 
 
 def split_secrets(tree: Node) -> tuple[Node, dict[str, str]]:
@@ -108,6 +114,22 @@ def split_secrets(tree: Node) -> tuple[Node, dict[str, str]]:
     keys["env"] = mapping(public, PASTED_LINE)
     keys["env_from"] = _list(list(secrets))
     return mapping(keys, PASTED_LINE), secrets
+
+
+def _surroundings(line: Unwrapped, python: Node | None) -> dict[str, Node]:
+    """Return the keys of what stands around a command; `python` is the interpreter it names."""
+    keys: dict[str, Node] = {}
+    if line.max_duration is not None:
+        keys["max_duration"] = _word(line.max_duration)
+    if line.prefix:
+        keys["prefix"] = _list(line.prefix)
+    if line.workdir:
+        keys["workdir"] = _word(line.workdir)
+    if python is not None:
+        keys["python"] = _word(join_folder(line.workdir, python.text))
+    elif line.venv is not None:
+        keys["venv"] = _word(line.venv)
+    return keys
 
 
 def _is_launch(words: list[str]) -> bool:
@@ -137,7 +159,8 @@ def default_name(tree: Node) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-_")[:41] or "job"
 
 
-def _shell_words(line: str) -> list[str]:
+def _shell_text(line: str) -> Unwrapped:
+    """Return a line in one word as a shell reads it. Raises ConfigError."""
     line = _CONTINUED.sub(lambda match: match[1] or "", line).strip()
     try:
         words = shlex.split(line, comments=False)
@@ -145,13 +168,16 @@ def _shell_words(line: str) -> list[str]:
         raise ConfigError(f"the line cannot be read: {e}", where=PASTED_LINE) from None
     operator = _OPERATOR.search(_QUOTED.sub("_", line))
     if operator:
+        prepared = text_of(line)
+        if prepared is not None and _is_launch(unwrap(prepared.words, _is_launch).words):
+            return prepared
         shown = operator[0].strip() or "a line break"
         raise ConfigError(
             f"`{shown}` is shell, not part of a launch line",
             where=PASTED_LINE,
             hint="one command; logs, background and pipes are what safelaunch does",
         )
-    return words
+    return Unwrapped(words)
 
 
 def _command(line: list[str], env: dict[str, str | None], shell: Shell | None) -> dict[str, Node]:

@@ -76,6 +76,7 @@ def _words(job: Job) -> Iterator[tuple[str, str, str]]:
     words = [("args", word) for word in job.args.words]
     words += [("launcher_args", word) for word in job.launcher_args.words]
     words += [("command", word) for word in job.command]
+    words += [("prefix", word) for word in job.prefix]
     words += [("workdir", str(job.workdir)), ("script", job.script or ""), ("log", job.log or "")]
     words += [("python", str(job.interpreter.path or ""))]
     yield from ((key, word, str(job.origin(key))) for key, word in words)

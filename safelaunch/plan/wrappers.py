@@ -1,4 +1,4 @@
-"""Programs in front of a pasted launch: what they mean as keys of a job.
+"""Programs in front of a launch: what they mean as keys of a job, and which the job keeps.
 
 One that is not understood in full is left alone: the line becomes `launcher: command`, which runs
 it as it stands.
@@ -6,54 +6,126 @@ it as it stands.
 
 from __future__ import annotations
 
+import itertools
+import os.path
 import re
-import shlex
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from safelaunch.errors import ConfigError
+from safelaunch.launchers.flag_table import PASTED_LINE
+from safelaunch.plan.shell_text import join_folder, read_setup
 from safelaunch.runtime.units import SECONDS, job_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    _Reader = Callable[[Sequence[str]], "Unwrapped | None"]
+
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
 ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
-# what bash does more with than take it for itself, and what it does with a quoted text
-_SPECIAL = re.compile(r"[$`*?\[\]{}~!#&|;<>()\\\n]")
-_SINGLE_QUOTED = re.compile(r"'[^']*'")
 _SHELLS = ("bash", "sh")
 _SHORTEST, _LONGEST = 0.01, 1e9  # seconds that a job file can say without an exponent
 
 
 class Unwrapped(NamedTuple):
-    """The words behind a wrapper, and what it says of the job."""
+    """The words behind wrappers, and what those say of the job."""
 
     words: list[str]
     env: Mapping[str, str | None] = MappingProxyType({})  # None: removed
     max_duration: str | None = None
+    prefix: tuple[str, ...] = ()  # what the job keeps in front of its launcher
+    workdir: str = ""
+    venv: str | None = None
+
+    def around(self, inner: Unwrapped) -> Unwrapped | None:
+        """Return both in one; None where a job cannot say both, in this order."""
+        twice = (self.max_duration and inner.max_duration) or (self.venv and inner.venv)
+        if twice or (self.prefix and inner.workdir):  # the prefix may name files of another folder
+            return None
+        return Unwrapped(
+            inner.words,
+            {**self.env, **inner.env},
+            inner.max_duration or self.max_duration,
+            (*self.prefix, *inner.prefix),
+            join_folder(self.workdir, inner.workdir),
+            inner.venv or self.venv,
+        )
 
 
 def unwrap(words: Sequence[str], is_launch: Callable[[list[str]], bool]) -> Unwrapped:
     """Return what stands behind the assignments and wrappers that are understood.
 
     `is_launch`: whether words start a known launcher or Python. What else a shell runs is left to
-    it, since `cd` and other builtins are no programs.
+    it, since `cd` and other builtins are no programs; and what stands before an unknown program
+    is a part of its command.
     """
-    rest, env, limit = list(words), dict[str, str | None](), None
-    while rest:
-        assignment = ASSIGNMENT.fullmatch(rest[0])
+    line = Unwrapped(list(words))
+    while line.words:
+        assignment = ASSIGNMENT.fullmatch(line.words[0])
         if assignment:
-            env[assignment[1]] = assignment[2]
-            rest.pop(0)
-            continue
-        name = rest[0].rpartition("/")[2]
-        inner = _READERS[name](rest[1:]) if name in _READERS else None
-        if inner is None or (inner.max_duration and limit):
+            inner = Unwrapped(line.words[1:], {assignment[1]: assignment[2]})
+        else:
+            wrapper = _read(line.words, is_launch)
+            if wrapper is None:
+                break
+            inner = wrapper
+        both = line.around(inner)
+        if both is None:
             break
-        if name in _SHELLS and not is_launch(unwrap(inner.words, is_launch).words):
-            break
-        rest, env, limit = inner.words, {**env, **inner.env}, inner.max_duration or limit
-    return Unwrapped(rest, env, limit)
+        line = both
+    if line.prefix and not is_launch(line.words):  # a wrapper behind it is not understood
+        return line._replace(words=[*line.prefix, *line.words], prefix=())
+    return line
+
+
+def _read(words: list[str], is_launch: Callable[[list[str]], bool]) -> Unwrapped | None:
+    """Return what one wrapper means. Raises ConfigError where the job cannot run under it."""
+    name = os.path.basename(words[0])
+
+    def starts_launch(rest: list[str]) -> bool:
+        return is_launch(unwrap(rest, is_launch).words)
+
+    if name in _SCANNED:
+        at = next((at for at in range(1, len(words)) if starts_launch(words[at:])), None)
+        if at is None:
+            return None
+        if name == _SUDO:
+            raise ConfigError(
+                "`sudo` starts the job as another user: it could not be watched or stopped",
+                where=PASTED_LINE,
+                hint="leave it out, or start safelaunch itself as that user",
+            )
+        # what follows `-o` may be its value, although it looks like a program
+        is_option = words[at - 1].startswith("-") and words[at - 1] != "--"
+        if is_option and "=" not in words[at - 1] and starts_launch(words[at + 1 :]):
+            return None
+        return Unwrapped(words[at:], prefix=tuple(words[:at]))
+    if name not in _READERS:
+        return None
+    inner = _READERS[name](words)
+    if inner is None:
+        return None
+    is_program = not inner.prefix and name not in _SHELLS
+    return inner if is_program or starts_launch(inner.words) else None
+
+
+def finds_python(prefix: Sequence[str]) -> bool:
+    """Whether the job's Python is the one that the prefix puts first on PATH."""
+    names = [os.path.basename(word) for word in prefix]
+    return any(pair in _ENVIRONMENTS for pair in itertools.pairwise(names))
+
+
+def keeps_process(prefix: Sequence[str]) -> bool:
+    """Whether the launcher replaces the process of the prefix, instead of being a child of it."""
+    rest = list(prefix)
+    while rest:
+        name = os.path.basename(rest[0])
+        inner = _READERS[name](rest) if name in _REPLACED else None
+        if inner is None:
+            return False
+        rest = inner.words
+    return True
 
 
 def _split_options(
@@ -80,26 +152,61 @@ def _split_options(
     return options, rest
 
 
-def _drop(
-    valued: Collection[str] = (), flags: Collection[str] = ()
-) -> Callable[[Sequence[str]], Unwrapped | None]:
+def _drop(valued: Collection[str] = (), flags: Collection[str] = ()) -> _Reader:
     """Return the reader of a wrapper whose work safelaunch does itself."""
 
     def read(words: Sequence[str]) -> Unwrapped | None:
-        split = _split_options(words, valued, flags)
+        split = _split_options(words[1:], valued, flags)
         return None if split is None else Unwrapped(split[1])
 
     return read
 
 
+def _keep(
+    valued: Collection[str] = (),
+    flags: Collection[str] = (),
+    *,
+    subcommand: str = "",
+    operands: int = 0,
+) -> _Reader:
+    """Return the reader of a wrapper that stays; `operands` of its own follow its options."""
+
+    def read(words: Sequence[str]) -> Unwrapped | None:
+        begin = 2 if subcommand else 1
+        if subcommand and words[1:2] != [subcommand]:
+            return None
+        split = _split_options(words[begin:], valued, flags)
+        if split is None:
+            return None
+        rest = split[1][operands:]
+        return Unwrapped(rest, prefix=tuple(words[: len(words) - len(rest)]))
+
+    return read
+
+
 def _env(words: Sequence[str]) -> Unwrapped | None:
-    split = _split_options(words, ("-u", "--unset"))
+    split = _split_options(words[1:], ("-u", "--unset"))
     return None if split is None else Unwrapped(split[1], {name: None for _, name in split[0]})
+
+
+def _time(words: Sequence[str]) -> Unwrapped | None:
+    """Return what follows `time`: its plain form tells what `show` tells too."""
+    plain = _drop(flags=("-p",))(words)
+    return plain or _keep(("-o", "-f"), ("-v", "-a", "-q", "-p", "--verbose"))(words)
+
+
+def _conda(words: Sequence[str]) -> Unwrapped | None:
+    """Return what follows `conda run`, which without -s shows all output at the end only."""
+    shows = ("-s", "--no-capture-output", "--live-stream")
+    inner = _keep(_ENVIRONMENT, (*shows, "-v", "--verbose"), subcommand="run")(words)
+    if inner is None or not set(shows).isdisjoint(inner.prefix):
+        return inner
+    return inner._replace(prefix=(*inner.prefix[:2], "--no-capture-output", *inner.prefix[2:]))
 
 
 def _timeout(words: Sequence[str]) -> Unwrapped | None:
     valued, flags = ("-k", "--kill-after", "-s", "--signal"), ("--foreground", "--preserve-status")
-    split = _split_options(words, valued, (*flags, "-v", "--verbose"))
+    split = _split_options(words[1:], valued, (*flags, "-v", "--verbose"))
     if split is None or not split[1]:
         return None
     options, (limit, *rest) = split
@@ -115,26 +222,79 @@ def _timeout(words: Sequence[str]) -> Unwrapped | None:
 
 
 def _shell(words: Sequence[str]) -> Unwrapped | None:
-    """Return the words of `bash -c TEXT` where the text is one command of literal words."""
-    split = _split_options(words, ("-o",), ("-c", "-e", "-u", "-ec", "-euc"))
+    """Return the command of `bash -c TEXT`, where the text is one with what prepares it."""
+    split = _split_options(words[1:], ("-o",), ("-c", "-e", "-u", "-x", "-ec", "-euc", "-xc"))
     if split is None or len(split[1]) != 1 or not any("c" in name for name, _ in split[0]):
         return None
-    text = split[1][0]
-    if _SPECIAL.search(_SINGLE_QUOTED.sub("", text)):
-        return None
-    try:
-        return Unwrapped(shlex.split(text))
-    except ValueError:
-        return None
+    return text_of(split[1][0])
 
 
-_READERS: dict[str, Callable[[Sequence[str]], Unwrapped | None]] = {
+def text_of(text: str) -> Unwrapped | None:
+    """Return the command of a shell's text, and what the text prepares before it."""
+    setup = read_setup(text)
+    if setup is None:
+        return None
+    return Unwrapped(setup.words, setup.env, workdir=setup.workdir, venv=setup.venv)
+
+
+_SUDO = "sudo"
+# what runs a program in an environment of its own choice, by its first two words
+_ENVIRONMENTS = frozenset(
+    (name, "run") for name in ("uv", "conda", "mamba", "micromamba", "poetry", "pixi", "pdm")
+)
+_ENVIRONMENT = ("-n", "--name", "-p", "--prefix")
+# their options are many: the program begins where a launcher does
+_SCANNED = frozenset(("nsys", "ncu", "py-spy", "strace", "perf", "xvfb-run", _SUDO))
+# uv 0.13: those of `uv run --help` that leave the command and its folder as they are
+_UV_VALUED = (
+    "--extra", "--no-extra", "--group", "--no-group", "--only-group", "--env-file", "-w", "--with",
+    "--with-editable", "--with-requirements", "--package", "--index", "--default-index", "-i",
+    "--index-url", "--extra-index-url", "-f", "--find-links", "--index-strategy", "-P",
+    "--upgrade-package", "--resolution", "--prerelease", "--exclude-newer", "--link-mode",
+    "--no-build-isolation-package", "--no-build-package", "--no-binary-package", "--cache-dir",
+    "-p", "--python", "--project", "--config-file", "--color", "--python-platform",
+)  # fmt: skip
+_UV_FLAGS = (
+    "--all-extras", "--dev", "--no-dev", "--only-dev", "--no-default-groups", "--all-groups",
+    "--no-editable", "--exact", "--no-env-file", "--isolated", "--active", "--no-sync", "--locked",
+    "--frozen", "--all-packages", "--no-project", "--no-index", "-U", "--upgrade", "--no-sources",
+    "--reinstall", "--compile-bytecode", "--no-build-isolation", "--no-build", "--no-binary", "-n",
+    "--no-cache", "--refresh", "--managed-python", "--no-managed-python", "--no-python-downloads",
+    "-q", "--quiet", "-v", "--verbose", "--offline", "--no-progress", "--no-config",
+)  # fmt: skip
+_READERS: dict[str, _Reader] = {
     "nohup": _drop(),
-    "time": _drop(flags=("-p",)),
+    "time": _time,
     "exec": _drop(),
     "setsid": _drop(flags=("-w", "-f", "--wait", "--fork")),
     "stdbuf": _drop(valued=("-i", "-o", "-e", "--input", "--output", "--error")),
     "env": _env,
     "timeout": _timeout,
     **dict.fromkeys(_SHELLS, _shell),
-}
+    # numactl.c, util-linux 2.38 (taskset, ionice, chrt), coreutils 9 (nice)
+    "numactl": _keep(
+        ("-i", "--interleave", "-p", "--preferred", "-c", "--cpubind", "-N", "--cpunodebind", "-C",
+         "--physcpubind", "-m", "--membind", "-P", "--preferred-many", "-w",
+         "--weighted-interleave"),
+        ("-l", "--localalloc", "-a", "--all", "-b", "--balancing"),
+    ),
+    "taskset": _keep(flags=("-c", "--cpu-list"), operands=1),
+    "nice": _keep(("-n", "--adjustment"), tuple(f"-{number}" for number in range(1, 20))),
+    "ionice": _keep(("-c", "--class", "-n", "--classdata"), ("-t", "--ignore")),
+    "chrt": _keep(
+        flags=("-b", "--batch", "-f", "--fifo", "-i", "--idle", "-o", "--other", "-r", "--rr"),
+        operands=1,
+    ),
+    "uv": _keep(_UV_VALUED, _UV_FLAGS, subcommand="run"),
+    "conda": _conda,
+    "mamba": _keep(_ENVIRONMENT, subcommand="run"),
+    "micromamba": _keep(_ENVIRONMENT, subcommand="run"),
+    "poetry": _keep(subcommand="run"),
+    "pixi": _keep(
+        ("-e", "--environment", "--manifest-path"),
+        ("--frozen", "--locked", "-x", "--executable", "-q", "--quiet"),
+        subcommand="run",
+    ),
+    "pdm": _keep(flags=("-v", "-q", "-s", "--site-packages"), subcommand="run"),
+}  # fmt: skip
+_REPLACED = ("numactl", "taskset", "nice", "ionice", "chrt")

@@ -66,7 +66,7 @@ def prepare(
         python = None if path is None else str(bind_word(path, {Slot.HOME: "~"}))
         if quick_checks is not None:
             quick_checks.ask(rank, agent, python)
-        report = request_report(machines[rank], python, run_id)
+        report = request_report(machines[rank], plan.nodes[rank], python, run_id)
         request = preflight.version_request(plan.nodes[rank], python)
         return report, None if request is None else agent.ask("facts.probe", **request)
 

@@ -32,7 +32,7 @@ from safelaunch.start.run_files import start_request
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from safelaunch.model import Plan
+    from safelaunch.model import NodePlan, Plan
     from safelaunch.remote.agent_client import PendingReply
     from safelaunch.remote.host_pool import Machine
     from safelaunch.remote.routes import Routes
@@ -42,11 +42,15 @@ if TYPE_CHECKING:
     from safelaunch.start.run_files import StartRequest
 
 
-def request_report(machine: Machine, python: str | None, run_id: str) -> PendingReply:
+def request_report(
+    machine: Machine, node: NodePlan, python: str | None, run_id: str
+) -> PendingReply:
     """Request what a start on a host needs; `machine_report` reads the reply. Raises HostError."""
+    # the host expands `~` of a program only, not behind a prefix
+    binding = [] if (python or "").startswith("~") else preflight.binding(node)
     return machine.agent.ask_first(
         "start.look",
-        commands=[[python, *preflight.probe_command(run_id)], [python, "-V"]],
+        commands=[[*binding, python, *preflight.probe_command(run_id)], [python, "-V"]],
         until_success=True,
         environ=[*NOTEWORTHY, *SCRUBBED, "CUDA_VISIBLE_DEVICES", "PATH"],
     )

@@ -105,7 +105,8 @@ def _report(node: NodePlan, caller: Caller, run_id: str) -> tuple[MachineReport,
         from safelaunch.runtime.facts.probe import Probe
 
         versions = Probe(request)
-    probe = commands.run([python, *preflight.probe_command(run_id)], environ=caller.environ)
+    probe_words = [*preflight.binding(node), python, *preflight.probe_command(run_id)]
+    probe = commands.run(probe_words, environ=caller.environ)
     works = probe.code == 0
     version = "" if works else commands.run([python, "-V"], environ=caller.environ).last_line
     bash = shutil.which("bash", path=caller.environ.get("PATH"))

@@ -1,6 +1,6 @@
 """What a start needs of a machine: secrets, assets, interpreter, free port; and its facts."""
 
-# ruff: noqa: PLC0415 - the readers of versions, 20 ms: only where a profile asks for one
+# ruff: noqa: PLC0415 - the readers of versions, 20 ms, and of prefixes: only where a job has them
 
 from __future__ import annotations
 
@@ -89,6 +89,16 @@ class MachineReport(NamedTuple):
     bash: str | None
     probe: CommandResult  # of `probe_command`
     version: str  # what `python -V` prints, to name one that is too old even for the probe
+
+
+def binding(node: NodePlan) -> list[str]:
+    """Return the prefix of a node where it decides which cores the job may use: `numactl -N 0`."""
+    prefix = [str(word) for word in node.argv[: node.prefix]]
+    if prefix:
+        from safelaunch.plan.wrappers import keeps_process
+
+        return prefix if keeps_process(prefix) else []
+    return prefix
 
 
 def probe_command(run_id: str) -> list[str]:

@@ -45,6 +45,12 @@ def check_command(host: HostContext) -> Answer | None:
     return file or program if is_found or (file is not None and file.status != OK) else program
 
 
+def missing_prefix(host: HostContext) -> Answer | None:
+    """Return that the program in front of the launcher is not on PATH, else None."""
+    answer = _check_program(host) if host.job.prefix else None
+    return None if answer is None or answer.status == OK else answer
+
+
 def _answer(host: HostContext) -> Callable[[str, str], Answer]:
     return warn if host.plan.setup else fail
 
@@ -77,9 +83,10 @@ def _check_file(host: HostContext) -> Answer | None:
 
 def _program_of(job: Job) -> str | None:
     """Return the program that bash looks for on PATH; None where it is a path, or not known."""
-    if launchers.load(job.launcher).RUNS_PYTHON or not job.command:
+    words = job.prefix or job.command
+    if not words or (launchers.load(job.launcher).RUNS_PYTHON and not job.prefix):
         return None
-    word = job.command[0]
+    word = words[0]
     return None if "/" in word.partition(" ")[0] or re.search(r"[$`~\n]", word) else word
 
 
@@ -89,6 +96,9 @@ def _search_path(host: HostContext) -> list[str]:
     The PATH of a remote job is that of a login shell, and the checks do not ask for it.
     """
     path = job_options.variable(host, "PATH") if host.is_local else None
+    planned = host.plan.env.get("PATH")
+    if path is not None and planned is not None and planned.prepend:
+        path += ":" + job_options.inherited_environ(host).get("PATH", "")
     return [] if path is None or "$" in path else [folder or "." for folder in path.split(":")]
 
 
@@ -109,8 +119,9 @@ def _check_program(host: HostContext) -> Answer | None:
     on_path = [path for path in programs if path in candidates[: len(folders)]]
     if on_path:
         return ok(f"`{name}` is {on_path[0]}")
-    what = f"`command:` ({host.job.origin('command')}): no program `{name}` on PATH"
-    hint = f"`command: [{programs[0]}, ...]`" if programs else _hint(host, name, folders)
+    key = "prefix" if host.job.prefix else "command"
+    what = f"`{key}:` ({host.job.origin(key)}): no program `{name}` on PATH"
+    hint = f"`{key}: [{programs[0]}, ...]`" if programs else _hint(host, key, name, folders)
     return _answer(host)(what, hint)
 
 
@@ -122,20 +133,20 @@ def _is_executable(host: HostContext, path: str) -> bool:
     return file["kind"] == "file" and bool(file.get("executable", True))
 
 
-def _hint(host: HostContext, name: str, folders: list[str]) -> str:
+def _hint(host: HostContext, key: str, name: str, folders: list[str]) -> str:
     """Return what to write instead of a program that does not exist."""
     assignment = _ASSIGNMENT.fullmatch(name)
     if assignment is not None:
-        return f"`env: {{{assignment[1]}: '{assignment[2]}'}}`, and the program first in `command:`"
+        return f"`env: {{{assignment[1]}: '{assignment[2]}'}}`, and the program first"
     if _SEVERAL.fullmatch(name):
-        return f"each word by itself: `command: [{', '.join(name.split())}]`"
+        return f"each word by itself: `{key}: [{', '.join(name.split())}]`"
     import difflib
 
     names: set[str] = set()
     for folder in folders:
         with contextlib.suppress(OSError):
             names.update(os.listdir(folder))
-    hint = f"install `{name}`, or name it with its folder: `command: [/.../{name}, ...]`"
+    hint = f"install `{name}`, or name it with its folder: `{key}: [/.../{name}, ...]`"
     for match in difflib.get_close_matches(name, sorted(names), n=1, cutoff=0.75):
         return f"did you mean `{match}`? else {hint}"
     if host.plan.setup:

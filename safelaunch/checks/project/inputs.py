@@ -44,7 +44,7 @@ def workdir(host: HostContext) -> Answer | None:
 
 def _script_questions(host: HostContext) -> Iterable[Question]:
     script = host.job.script
-    return command.questions(host) if script is None else [("path", script)]
+    return [*command.questions(host), *([] if script is None else [("path", script)])]
 
 
 @check("script", asks=_script_questions)
@@ -55,7 +55,7 @@ def script(host: HostContext) -> Answer | None:
         return command.check_command(host)
     file = job_paths.answer(host, "path", name)
     if file["kind"] == "file" and file.get("readable", True):
-        return _syntax_error(host) or ok(f"{name} exists")
+        return _syntax_error(host) or command.missing_prefix(host) or ok(f"{name} exists")
     if file["kind"] == "folder":
         return fail(f"script `{name}` is a folder", "name a file in it, or use `module:`")
     if file["kind"] is None:

@@ -41,6 +41,8 @@ _PROJECT_NAMES = frozenset(
 
 def _required(host: HostContext) -> list[ImportedModule]:
     """Return the modules that the program cannot start without. Raises NotKnown."""
+    if not host.runs_python:
+        raise NotKnown("another program chooses the interpreter")
     imports = host.context.project_files.imports
     if imports.path_changed is not None:
         raise NotKnown(f"{imports.path_changed} changes where modules are searched")

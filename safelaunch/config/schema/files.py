@@ -91,6 +91,7 @@ JOB = Schema(
         Key("name", NAME, "names the run; default: the file's name"),
         Key("profile", Text("a profile"), "hardware profile, by name or as a path"),
         Key("launcher", Text("a launcher"), ", ".join(launchers.NAMES)),
+        Key("prefix", WordsType(), "words in front of the launcher, such as [numactl, -N, 0]"),
         Key("version", Text("a version"), "the launcher's version, where its command line differs"),
         Key("script", PathText(), "the program, relative to workdir"),
         Key("module", _MODULE, "or a module, as in python -m"),

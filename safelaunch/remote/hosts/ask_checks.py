@@ -102,7 +102,7 @@ def try_routes(context: CheckContext, pool: HostPool) -> RouteReport:
     machines = [Machine(host.name, pool) for host in context.hosts]
     first, job = context.hosts[0], context.job.name
     try:
-        report = machine_report(request_report(machines[0], first.interpreter, job))
+        report = machine_report(request_report(machines[0], first.plan, first.interpreter, job))
         ways = routes.find(machines, int(preflight.facts(first.plan, report, job)[Slot.PORT]))
     except StartError as e:
         return RouteReport(e.message, e.hint or "")

@@ -28,6 +28,8 @@ MAX_ANCESTORS = 64  # processes between a rank and the launcher: wrappers, shell
 # Python programs, and modules run with -m, that start ranks and are none
 LAUNCHERS = ("accelerate", "accelerate-launch", "torchrun", "swift", "megatron", "llamafactory-cli",
              "lmf", "trl", "axolotl", "deepspeed", "ray", "areal")  # fmt: skip
+# Python programs that run a command in an environment of their choice: no rank, nor above one
+ENVIRONMENTS = ("conda", "mamba", "poetry", "pdm")
 LAUNCHER_MODULES = (
     "torch.distributed.run",
     "torch.distributed.launch",
@@ -83,7 +85,8 @@ def _rank(above: "list[int]") -> str:
         # a settings file of the launcher may say that its child is torchrun
         return "0" if str(os.getppid()) == main and not _is_launcher() else ""
     if str(os.getpid()) == main:
-        return "0"
+        # `poetry run` goes on as the program, by exec
+        return "" if _is_environment(_words(os.getpid())) else "0"
     return "0" if single == "shell" and _is_started_by_shell(above) else ""
 
 
@@ -95,14 +98,21 @@ def _is_started_by_shell(above: "list[int]") -> bool:
     """
     supervisor = os.environ.get("SAFELAUNCH_SUPERVISOR")
     shells = [pid for pid in above if str(pid) != supervisor]
-    is_inside = any("python" in os.path.basename(_words(pid)[0]) for pid in shells)
-    return bool(above) and not is_inside and not _is_launcher()
+    programs = [words for words in map(_words, shells) if not _is_environment(words)]
+    is_inside = any("python" in os.path.basename(words[0]) for words in programs)
+    is_program = not _is_launcher() and not _is_environment(_words(os.getpid()))
+    return bool(above) and not is_inside and is_program
 
 
 def _is_launcher() -> bool:
     """Whether this starts ranks: `python -u -m torch.distributed.run`, `python /x/torchrun`."""
     name = os.path.basename(_program(_words(os.getpid())[1:]))
     return name in LAUNCHERS or (name.startswith(LAUNCHER_MODULES) and not name.endswith(".py"))
+
+
+def _is_environment(words: "list[str]") -> bool:
+    """Whether these start a command in an environment: `/opt/conda/bin/python .../conda run`."""
+    return os.path.basename(_program(words[1:])) in ENVIRONMENTS
 
 
 def _program(words: "list[str]") -> str:

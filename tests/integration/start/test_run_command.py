@@ -199,3 +199,34 @@ def test_a_rerun_starts_the_same_words_with_a_fresh_id_and_port(place: Place) ->
         first_argv[:port] + first_argv[port + 1 :] == second_argv[:port] + second_argv[port + 1 :]
     )
     assert first_argv[port] != second_argv[port]
+
+
+EXECUTES = "#!/usr/bin/env python3\nimport os, sys\nos.execvp(sys.argv[2], sys.argv[2:])\n"
+WAITS = "#!/usr/bin/env python3\nimport subprocess, sys\nsys.exit(subprocess.call(sys.argv[2:]))\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("nice", None), ("own", '#!/bin/sh\nshift\n"$@"\n'), ("poetry", EXECUTES), ("pdm", WAITS)],
+)
+def test_the_program_behind_a_prefix_is_the_one_that_failed(
+    place: Place, name: str, text: str | None
+) -> None:
+    if text is not None:
+        place.write(name, text)
+        (place.project / name).chmod(0o755)
+    words = ["nice", "-n", "1"] if text is None else [f"./{name}", "run"]
+    failure = place.failed(place.job("raise KeyError('labels')", prefix=words))["failure"]
+    assert (failure["rank"], failure["what"]) == (0, "KeyError: 'labels'")
+
+
+def test_a_binding_decides_how_many_cores_there_are(place: Place) -> None:
+    core = min(os.sched_getaffinity(0))
+    job = place.job(
+        "import os\nprint(os.environ['OMP_NUM_THREADS'])",
+        prefix=["taskset", "-c", str(core)],
+        launcher="torchrun",
+        processes=1,
+    )
+    node = place.node(place.start(job))
+    assert ': "${OMP_NUM_THREADS:=1}"' in (node / "launch.sh").read_text()

@@ -198,8 +198,8 @@ MEANS: dict[str, dict[str, object]] = {
     "timeout 99999999999999d python train.py": {
         "launcher": "command", "command": ["timeout", "99999999999999d", "python", "train.py"],
     },
-    "time -v python train.py": {
-        "launcher": "command", "command": ["time", "-v", "python", "train.py"],
+    "time -v -o t.txt python train.py": {
+        "launcher": "python", "script": "train.py", "prefix": ["time", "-v", "-o", "t.txt"],
     },
     "timeout -s INT 2h python train.py": {
         "launcher": "command", "command": ["timeout", "-s", "INT", "2h", "python", "train.py"],
@@ -234,10 +234,55 @@ MEANS: dict[str, dict[str, object]] = {
         "launcher": "swift", "command": ["sft"], "env": {"NPROC_PER_NODE": "null"},
     },
     "swift --help": {"launcher": "command", "command": ["swift", "--help"]},
-    "numactl --cpunodebind=0 torchrun --nproc_per_node 2 train.py": {
-        "launcher": "command",
-        "command": ["numactl", "--cpunodebind=0", "torchrun", "--nproc_per_node", "2", "train.py"],
+    "A=1 numactl --cpunodebind=0 -m 0 torchrun --nproc_per_node 2 train.py": {
+        "launcher": "torchrun", "script": "train.py", "processes": "2", "env": {"A": "1"},
+        "prefix": ["numactl", "--cpunodebind=0", "-m", "0"],
     },
+    "numactl --hardware": {"launcher": "command", "command": ["numactl", "--hardware"]},
+    "nice -n 5 ionice -c2 -n 7 taskset -c 0-3 chrt -i 0 timeout 1h python train.py": {
+        "launcher": "python", "script": "train.py", "max_duration": "1h",
+        "prefix": [
+            "nice", "-n", "5", "ionice", "-c2", "-n", "7", "taskset", "-c", "0-3", "chrt", "-i",
+            "0",
+        ],
+    },
+    "taskset -p 0xff 17": {"launcher": "command", "command": ["taskset", "-p", "0xff", "17"]},
+    "nice ./run.sh": {"launcher": "command", "command": ["nice", "./run.sh"]},
+    "uv run --with x --python 3.11 -- accelerate launch --num_processes 2 train.py": {
+        "launcher": "accelerate", "script": "train.py", "processes": "2",
+        "prefix": ["uv", "run", "--with", "x", "--python", "3.11", "--"],
+    },
+    "uv run --directory pkg python train.py": {
+        "launcher": "command", "command": ["uv", "run", "--directory", "pkg", "python", "train.py"],
+    },
+    "uv sync": {"launcher": "command", "command": ["uv", "sync"]},
+    "conda run -n rl python train.py": {
+        "launcher": "python", "script": "train.py",
+        "prefix": ["conda", "run", "--no-capture-output", "-n", "rl"],
+    },
+    "conda run -p /env --live-stream python train.py": {
+        "launcher": "python", "script": "train.py",
+        "prefix": ["conda", "run", "-p", "/env", "--live-stream"],
+    },
+    "micromamba run -n rl torchrun train.py": {
+        "launcher": "torchrun", "script": "train.py", "processes": "1",
+        "prefix": ["micromamba", "run", "-n", "rl"],
+    },
+    "poetry run python -m pkg.train": {
+        "launcher": "python", "module": "pkg.train", "prefix": ["poetry", "run"],
+    },
+    "nsys profile -t cuda,nvtx -o out torchrun --nproc_per_node 2 train.py": {
+        "launcher": "torchrun", "script": "train.py", "processes": "2",
+        "prefix": ["nsys", "profile", "-t", "cuda,nvtx", "-o", "out"],
+    },
+    "py-spy record -o out -- python train.py --x python y": {
+        "launcher": "python", "script": "train.py", "args": ["--x", "python", "y"],
+        "prefix": ["py-spy", "record", "-o", "out", "--"],
+    },
+    "strace -o python python train.py": {
+        "launcher": "command", "command": ["strace", "-o", "python", "python", "train.py"],
+    },
+    "sudo docker run x": {"launcher": "command", "command": ["sudo", "docker", "run", "x"]},
 }  # fmt: skip
 
 
@@ -263,7 +308,9 @@ REFUSED = {
     ("python x.py > log",): "`>` is shell",
     ("python x.py 2>&1 | tee log",): "`>&` is shell",
     ("python x.py &",): "`&` is shell",
-    ("cd x && python x.py",): "`&&` is shell",
+    ("cd x && make",): "`&&` is shell",
+    ("python x.py && python y.py",): "`&&` is shell",
+    ("sudo", "-E", "env", "A=1", "torchrun", "x.py"): "as another user",
     ("python x.py; echo done",): "`;` is shell",
     ("python x.py --a $(id)",): "is shell",
     ("python x.py --a `id`",): "is shell",
@@ -299,7 +346,11 @@ def test_a_line_in_one_string_is_split_as_a_shell_would(line: str, args: list[st
         ("A=1 exec torchrun --nproc_per_node=2 train.py --x 'a b'", "a b"),
         ("torchrun --nproc_per_node 2 train.py --x $HOME", None),
         ("torchrun --nproc_per_node 2 train.py > log", None),
-        ("cd x && torchrun --nproc_per_node 2 train.py", None),
+        ('set -euo pipefail; torchrun --nproc_per_node 2 train.py --x "a & b";', "a & b"),
+        ("A=1; torchrun --nproc_per_node 2 train.py", None),
+        ("source x.sh && torchrun --nproc_per_node 2 train.py", None),
+        ("cd x || torchrun --nproc_per_node 2 train.py", None),
+        ("export A && torchrun --nproc_per_node 2 train.py", None),
         ("torchrun --nproc_per_node 2 train.py --x '", None),
         ("cd x", None),
         ("", None),
@@ -314,6 +365,32 @@ def test_a_shell_around_one_literal_command_is_looked_through(text: str, inner: 
             assert (job["launcher"].text, plain(job["processes"])) == ("torchrun", "2")
             assert plain(job["args"]) == ["--x", inner]
         assert ("max_duration" in job) == (words[0] == "timeout")
+
+
+@pytest.mark.parametrize("words", [[], ["bash", "-c"], ["nice", "sh", "-c"]])
+def test_what_a_text_prepares_becomes_keys_of_the_job(words: list[str]) -> None:
+    text = "export A='1 2' B= && unset C\nsource v/bin/activate; set -x; D=4 torchrun train.py"
+    assert plain(parse_line([*words, text])) == {
+        "launcher": "torchrun", "script": "train.py", "processes": "1", "venv": "v",
+        "env": {"A": "1 2", "B": "", "C": "null", "D": "4"},
+        **({"prefix": ["nice"]} if words[:1] == ["nice"] else {}),
+    }  # fmt: skip
+
+
+def test_the_folder_of_a_text_is_that_of_its_paths() -> None:
+    text = "cd /srv/llm && cd src && env/bin/python train.py"
+    assert plain(parse_line(["bash", "-c", text])) == {
+        "launcher": "python", "python": "/srv/llm/src/env/bin/python", "script": "train.py",
+        "workdir": "/srv/llm/src",
+    }  # fmt: skip
+    assert plain(parse_line(["cd src && . ../v/bin/activate && python t.py"])) == {
+        "launcher": "python", "script": "t.py", "workdir": "src", "venv": "src/../v",
+    }  # fmt: skip
+
+
+def test_a_prefix_stays_in_the_folder_that_its_files_are_named_from() -> None:
+    words = ["strace", "-o", "out", "bash", "-c", "cd x && python t.py"]
+    assert plain(parse_line(words)) == {"launcher": "command", "command": words}
 
 
 @pytest.mark.parametrize(

@@ -367,3 +367,43 @@ def test_a_variable_taken_from_the_callers_environment_beats_the_profile(project
     project.write("env: {A: profile}\n", "p.yaml")
     text = script(project.plan(PYTHON + "profile: ./p.yaml\nenv_from: [A]\n"))
     assert "export A=profile" not in text
+
+
+# -- prefix ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("job", [TORCHRUN, PYTHON, ACCELERATE])
+def test_a_prefix_stands_in_front_of_any_launcher(project: Project, job: str) -> None:
+    node, plain = project.node(f"{job}prefix: [numactl, -N, 0]\n"), project.node(job)
+    assert node.argv == ("numactl", "-N", "0", *plain.argv)
+    assert node.argv[node.program :] == plain.argv[plain.program :]
+    assert node.env.keys() == plain.env.keys()
+
+
+def test_an_attempt_that_resumes_has_the_prefix_too(project: Project) -> None:
+    more = "prefix: [nice]\nargs: {a: 1}\nrecovery: {resume_args: {b: 2}}\n"
+    resumed = project.node(PYTHON + more).resume_argv
+    assert resumed is not None
+    assert (resumed[0], resumed[-1]) == ("nice", "2")
+
+
+@pytest.mark.parametrize("prefix", ["uv, run", "numactl, -N, 0, conda, run, -n, rl"])
+def test_a_prefix_that_chooses_the_environment_finds_python_itself(
+    project: Project, prefix: str
+) -> None:
+    node = project.node(f"{TORCHRUN}prefix: [{prefix}]\n")
+    assert node.argv[node.prefix : node.prefix + 3] == ("python", "-m", "torch.distributed.run")
+    assert not {"VIRTUAL_ENV", "CONDA_PREFIX", "PATH"} & set(node.env)
+    own = project.node(f"{TORCHRUN}prefix: [{prefix}]\npython: /env/bin/python\n")
+    assert own.argv[own.prefix] == "/env/bin/python"
+
+
+@pytest.mark.parametrize(
+    ("prefix", "process"),
+    [("nice, -n, 1, taskset, -c, 0-3", "main"), ("nsys, profile", "shell"), ("./own", "shell")],
+)
+def test_the_program_is_looked_for_where_the_prefix_leaves_it(
+    project: Project, prefix: str, process: str
+) -> None:
+    assert project.node(f"{PYTHON}prefix: [{prefix}]\n").single == process
+    assert project.node(f"{TORCHRUN}prefix: [{prefix}]\n").single is None

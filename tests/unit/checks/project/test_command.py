@@ -56,6 +56,18 @@ def test_a_program_that_is_not_on_path_makes_the_start_impossible(
     assert result.evidence == f"`command:` (job.yaml:2:10): no program `{name}` on PATH"
 
 
+def test_a_prefix_that_is_not_on_path_makes_the_start_impossible(
+    project: Project, tools: Path
+) -> None:
+    job = "launcher: python\nscript: train.py\nprefix: [{name}, -x]\npython: /env/bin/python\n"
+    for name, evidence in (
+        ("trainer", "train.py exists"),
+        ("nothing-like-it", "`prefix:` (job.yaml:3:9): no program `nothing-like-it` on PATH"),
+    ):
+        case = local_context(project, job.format(name=name), environ={"PATH": str(tools)})
+        assert result_of(case, "script").evidence == evidence
+
+
 def test_setup_may_put_the_program_on_path(project: Project, tools: Path) -> None:
     case = command(project, tools, "[nothing-like-it]", "setup: module load it\n")
     assert result_of(case, "script").status == "warn"
