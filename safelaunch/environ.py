@@ -45,6 +45,13 @@ RANK_NAMES = frozenset(
     {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK", "NODE_RANK"}
 )
 
+# Variables by which a platform that starts one container for each node or process tells a program
+# where the others are (torch/distributed/rendezvous.py, env://; the PyTorchJob of Kubeflow).
+PROCESS_GROUP = (
+    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+    "NODE_RANK", "NNODES", "NPROC_PER_NODE", "FORCE_TORCHRUN", "PET_*",
+)  # fmt: skip
+
 # Inherited names that the start reports: they change a job without a trace in its files.
 NOTEWORTHY = (
     "NCCL_*", "TORCH_NCCL_*", "GLOO_*", "UCX_*", "FI_*", "CUDA_VISIBLE_DEVICES",

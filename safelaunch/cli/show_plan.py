@@ -21,7 +21,7 @@ from safelaunch.runtime.units import job_duration
 from safelaunch.script import paste_line, quote, with_home_as_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from safelaunch.config.resolve import Flags, Resolved
     from safelaunch.config.yaml_io.node import Node
@@ -32,37 +32,25 @@ def resolve_target(files: Sequence[str], line: Sequence[str], flags: Flags) -> R
     """Return the resolved job of a file, or of a pasted launch line."""
     cwd = os.getcwd()
     if line:
-        from safelaunch.plan.pasted_command import (
-            Shell,
-            default_name,
-            parse_line,
-            split_secrets,
-            without_variables,
-        )
+        from safelaunch.plan.line import read_line
+        from safelaunch.plan.pasted_command import Shell, default_name
 
-        tree, secrets = split_secrets(parse_line(line, Shell(cwd, os.environ)))
+        tree, words, secrets, notes = read_line(
+            line, Shell(cwd, os.environ), is_remote=flags.remote
+        )
+        for note in notes:
+            say(f"note: {note}")
         if secrets:
             os.environ.update(secrets)
-            line = without_variables(line, secrets)
             say(
                 f"{', '.join(secrets)}: passed on as by `env_from`, written to no file; `export` "
                 "it instead, since others can read a command line with `ps`"
             )
-        for file in sorted(set(_files(tree))):
-            say(f"note: settings from {file}; --explain shows which")
         at = os.path.join(cwd, "-")
         paths = Paths.from_job(at, cwd, flags.project_root, remote=flags.remote)
         resolved = resolve(tree, flags, paths, default_name=default_name(tree), job_file="")
-        return resolved._replace(line=tuple(line))
+        return resolved._replace(line=words)
     return resolve_file(files[0], flags, cwd)
-
-
-def _files(node: Node) -> Iterator[str]:
-    """Yield the file of each value that does not come from the line itself."""
-    for item in node.items:
-        yield from _files(item[1] if node.kind == "map" else item)
-    if node.origin.line:
-        yield node.origin.source
 
 
 def print_plan(plan: Plan) -> None:

@@ -124,6 +124,7 @@ class Launcher(Protocol):
     MODULES: tuple[str, ...]  # its names after `python -m`; FLAGS are those of the first
     FLAGS: FlagTable | None  # of `PROGRAM [FLAGS] SCRIPT`; None: `job_keys` reads a pasted line
     MODULE_FLAGS: dict[str, FlagTable]  # of modules whose flags differ, in a pasted line
+    READS: tuple[str, ...]  # variables, also `PREFIX_*`, that stand for its flags
     NODE_0: str  # how a node that is started by hand is told where node 0 is, as a hint
     TIMEOUT: str  # how the timeout of its collectives is set, as a hint
     HUB_SWITCH: str | None  # variable that must be 1 for models to come from Hugging Face's hub

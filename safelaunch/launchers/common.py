@@ -24,6 +24,7 @@ MODULE_FLAGS: dict[str, FlagTable] = {}
 TIMEOUT = "`init_process_group(timeout=...)`; with the HF Trainer `--ddp_timeout` (seconds)"
 HUB_SWITCH = None
 CLUSTER = None
+READS: tuple[str, ...] = ()
 NODE_0 = "env: {MASTER_ADDR: ADDRESS, MASTER_PORT: PORT}, the same on all nodes"
 ENV_PORT = "`env: {MASTER_PORT: ...}`"
 # of torchrun (torch/distributed/run.py) and accelerate (utils/launch.py)

@@ -33,6 +33,7 @@ RUNS_PYTHON = True
 SETS_THREADS = True
 PROGRAMS = ("torchrun",)
 _RUN, _LAUNCH = MODULES = ("torch.distributed.run", "torch.distributed.launch")
+READS = ("PET_*",)
 NODE_0 = "--master_addr ADDRESS --master_port PORT, in a job file under `launcher_args`"
 TIMEOUT = "`init_process_group(timeout=...)`, or `--ddp_timeout` (seconds) of the HF Trainer"
 

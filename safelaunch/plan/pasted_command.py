@@ -10,12 +10,12 @@ import itertools
 import os
 import re
 import shlex
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch import launchers
 from safelaunch.config.launcher_config import complete_line
 from safelaunch.config.paths import Paths
-from safelaunch.config.schema.text_checks import holds_secret
 from safelaunch.config.schema.types import expand_option
 from safelaunch.config.yaml_io.node import Node, mapping, scalar
 from safelaunch.environ import check_name
@@ -24,15 +24,13 @@ from safelaunch.launchers.flag_table import PASTED_LINE, LineFlag
 from safelaunch.model import Args
 from safelaunch.plan.shell_text import join_folder
 from safelaunch.plan.wrappers import Unwrapped, text_of, unwrap
-from safelaunch.secrets_in_text import is_secret_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from safelaunch.launchers.flag_table import FlagTable
     from safelaunch.model import Origin
 
-_SHELL_WORD = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\])*""")
 # quoted text: operators outside of it are the shell's
 _QUOTED = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
 _CONTINUED = re.compile(r"""('[^']*')|\\\r?\n""")
@@ -59,11 +57,15 @@ class Shell(NamedTuple):
         return Shell(self.cwd, {name: text for name, text in merged.items() if text is not None})
 
 
-def parse_line(words: Sequence[str], shell: Shell | None = None) -> Node:
+def parse_line(
+    words: Sequence[str],
+    shell: Shell | None = None,
+    exported: Mapping[str, str] = MappingProxyType({}),
+) -> Node:
     """Return the keys of a job that runs this line. Raises ConfigError where it is not literal.
 
-    Without a shell no config file is read. Values of variables that hold secrets stay;
-    `split_secrets` takes them out.
+    Without a shell no config file is read. `exported` counts as if it stood in front of the line.
+    Values of variables that hold secrets stay; line.py takes them out.
     """
     outer = Unwrapped(list(words))
     if len(words) == 1 and re.search(r"\s", words[0]):
@@ -79,7 +81,7 @@ def parse_line(words: Sequence[str], shell: Shell | None = None) -> Node:
     inner = outer.around(inner) or outer
     if not inner.words:
         raise ConfigError("no command in the line", where=PASTED_LINE)
-    env = dict(inner.env)
+    env = {**exported, **inner.env}
     keys = _command(inner.words, env, shell)
     keys |= _surroundings(inner, keys.get("python"))
     for name in env:
@@ -92,28 +94,6 @@ def parse_line(words: Sequence[str], shell: Shell | None = None) -> Node:
     if env:
         keys["env"] = mapping({name: _value(text) for name, text in env.items()}, PASTED_LINE)
     return mapping(keys, PASTED_LINE)
-
-
-def without_variables(words: Sequence[str], names: Iterable[str]) -> list[str]:
-    """Return a line, as words or as one text, without the assignments of some variables."""
-    assignment = re.compile(rf"(?<!\S)(?:{'|'.join(names)})={_SHELL_WORD.pattern}\s*")
-    if len(words) == 1:
-        return [assignment.sub("", words[0])]
-    return [word for word in words if word.partition("=")[0] not in names]
-
-
-def split_secrets(tree: Node) -> tuple[Node, dict[str, str]]:
-    """Return the keys with `env_from` for the secrets of `env`, and the values of those."""
-    env = tree.get("env")
-    items = env.items if env is not None else ()
-    secrets = {k.text: v.text for k, v in items if is_secret_name(k.text) and holds_secret(v)}
-    if not secrets:
-        return tree, {}
-    keys = {key.text: value for key, value in tree.items}
-    public = {key.text: value for key, value in items if key.text not in secrets}
-    keys["env"] = mapping(public, PASTED_LINE)
-    keys["env_from"] = _list(list(secrets))
-    return mapping(keys, PASTED_LINE), secrets
 
 
 def _surroundings(line: Unwrapped, python: Node | None) -> dict[str, Node]:

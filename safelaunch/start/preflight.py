@@ -11,6 +11,7 @@ import re
 import shutil
 import stat
 import zlib
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch import environ
@@ -183,9 +184,17 @@ def visible_gpus(node: NodePlan, environ_: Mapping[str, str]) -> list[str] | Non
     return None if value is None else [gpu for gpu in value.split(",") if gpu.strip()]
 
 
-def inherited(node: NodePlan, environ_: Mapping[str, str]) -> list[str]:
-    """Return notes on inherited variables that change the job without a trace in its files."""
-    removed = removed_names(node, environ_)
+def inherited(
+    node: NodePlan,
+    environ_: Mapping[str, str],
+    rank_values: Mapping[str, str] = MappingProxyType({}),
+) -> list[str]:
+    """Return notes on inherited variables that change the job without a trace in its files.
+
+    `rank_values` are variables that the launcher sets for each rank: the same value is no change.
+    """
+    changed = {n: value for n, value in environ_.items() if rank_values.get(n) != value}
+    removed = removed_names(node, changed)
     notes = []
     if removed:
         text = f"removed from your environment: {', '.join(removed)}"

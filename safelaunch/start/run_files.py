@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch import __version__
+from safelaunch.environ import rank_values
 from safelaunch.errors import ConfigError
 from safelaunch.model import Slot
 from safelaunch.plan import gates
@@ -75,7 +76,8 @@ def start_request(
         "env": {name: caller.environ[name] for name in node.secrets if name in caller.environ},
         "python": facts[Slot.PYTHON],
     }
-    notes = tuple(preflight.inherited(node, environ))
+    same = rank_values(plan.topology) if plan.ranks_log else {}
+    notes = tuple(preflight.inherited(node, environ, same))
     return StartRequest(record, words, tuple(files.values()), files[PlanRecord.FILE], notes)
 
 

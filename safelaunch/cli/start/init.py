@@ -14,7 +14,8 @@ from safelaunch.cli.plan_options import LineCommand, pasted_line
 from safelaunch.config.write_job import job_yaml
 from safelaunch.config.yaml_io.node import mapping, overlay, scalar
 from safelaunch.errors import ConfigError
-from safelaunch.plan.pasted_command import Shell, parse_line, split_secrets
+from safelaunch.plan.line import read_line
+from safelaunch.plan.pasted_command import Shell
 
 if TYPE_CHECKING:
     from safelaunch.config.yaml_io.node import Node
@@ -34,8 +35,10 @@ def command(output: str | None, profile: str | None) -> int:
     line = pasted_line()
     if not line:
         raise ConfigError("which line?", hint="safelaunch init -- accelerate launch ... train.py")
-    tree, _ = split_secrets(parse_line(line, Shell(os.getcwd(), os.environ)))
-    text = job_yaml(_relocated(tree, output), profile)
+    read = read_line(line, Shell(os.getcwd(), os.environ))
+    for note in read.notes:
+        say(f"note: {note}")
+    text = job_yaml(_relocated(read.tree, output), profile)
     if output is None:
         sys.stdout.write(text)
         return 0
@@ -56,8 +59,10 @@ def _relocated(tree: Node, output: str | None) -> Node:
     back = os.path.relpath(os.getcwd(), folder).replace(os.sep, "/")
     if back == os.curdir:
         return tree
-    origin, python = tree.origin, tree.get("python")
-    paths = {"workdir": scalar(back, origin)}
-    if python is not None:
-        paths["python"] = scalar(os.path.join(back, python.text).replace(os.sep, "/"), origin)
-    return overlay(tree, mapping(paths, origin))
+    paths = {"workdir": scalar(back, tree.origin)}
+    for key in ("workdir", "python", "venv"):
+        path = tree.get(key)
+        if path is not None:
+            moved = os.path.join(back, path.text).replace(os.sep, "/")
+            paths[key] = scalar(moved, tree.origin)
+    return overlay(tree, mapping(paths, tree.origin))

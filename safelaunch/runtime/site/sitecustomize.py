@@ -74,20 +74,23 @@ def _mark_rank() -> "tuple[str, str, str, str] | None":
 
 
 def _rank(above: "list[int]") -> str:
+    single, main = os.environ.get("SAFELAUNCH_SINGLE"), os.environ.get("SAFELAUNCH_MAIN")
+    # a platform may have numbered the one process that counts here; a settings file of the launcher
+    # may say that its child is torchrun
+    if (single == "main" and str(os.getpid()) == main) or (
+        single == "child" and str(os.getppid()) == main and not _is_launcher()
+    ):
+        return "0"
     rank = os.environ.get("RANK", "")
     if rank:
         # the variable may be set for all of a script, and that starts torchrun
         return rank if rank.isdigit() and not _is_launcher() else ""
-    single, main = os.environ.get("SAFELAUNCH_SINGLE"), os.environ.get("SAFELAUNCH_MAIN")
-    if not single or not main:
+    if single != "shell" or not main:
         return ""
-    if single == "child":
-        # a settings file of the launcher may say that its child is torchrun
-        return "0" if str(os.getppid()) == main and not _is_launcher() else ""
     if str(os.getpid()) == main:
         # `poetry run` goes on as the program, by exec
         return "" if _is_environment(_words(os.getpid())) else "0"
-    return "0" if single == "shell" and _is_started_by_shell(above) else ""
+    return "0" if _is_started_by_shell(above) else ""
 
 
 def _is_started_by_shell(above: "list[int]") -> bool:

@@ -271,3 +271,12 @@ def test_a_secret_of_a_pasted_line_reaches_the_job_and_no_file(place: Place) -> 
     assert ("16" in started.stdout.split(), secret in started.stderr) == (True, False)
     files = [path for path in place.home.rglob("*") if path.is_file()]
     assert [path for path in files if secret.encode() in path.read_bytes()] == []
+
+
+def test_a_program_that_its_platform_has_numbered_fails_with_its_reason(place: Place) -> None:
+    """One container for each process: the line is pasted in each, with its RANK exported."""
+    place.write("own.py", "import os\nraise KeyError(os.environ['RANK'])")
+    place.env |= {"RANK": "3", "WORLD_SIZE": "8"}
+    screen = place.cli("run", "--follow", "--", sys.executable, "own.py", code=1).stderr
+    assert "note: handed on from your environment: RANK, WORLD_SIZE (`env_from`)" in screen
+    assert "failed: KeyError: '3'" in screen

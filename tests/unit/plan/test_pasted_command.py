@@ -10,7 +10,7 @@ from support.project import Project, script, shown
 
 from safelaunch.config.write_job import job_yaml
 from safelaunch.errors import ConfigError
-from safelaunch.plan.pasted_command import default_name, parse_line, split_secrets
+from safelaunch.plan.pasted_command import default_name, parse_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -406,15 +406,6 @@ def test_a_shell_that_does_more_is_a_command(words: list[str]) -> None:
 
 def test_what_looks_like_the_shell_is_left_alone_in_separate_words() -> None:
     assert keys("python x.py | > & ;")["args"] == ["|", ">", "&", ";"]
-
-
-def test_a_secret_in_the_environment_of_a_line_becomes_a_name() -> None:
-    tree, secrets = split_secrets(parse_line(["HF_TOKEN=abcdef", "A=1", "python", "x.py"]))
-    assert plain(tree) == {
-        "launcher": "python", "script": "x.py", "env": {"A": "1"}, "env_from": ["HF_TOKEN"],
-    }  # fmt: skip
-    assert secrets == {"HF_TOKEN": "abcdef"}
-    assert "abcdef" not in job_yaml(tree, None)
 
 
 def test_a_harmless_value_under_a_secret_name_is_kept() -> None:

@@ -49,5 +49,11 @@ def test_what_the_job_does_not_get_of_the_caller_is_said(
     assert note.startswith(f"removed from your environment: {', '.join(removed)}; ")
 
 
+def test_what_the_launcher_sets_to_the_same_value_is_not_mentioned(tmp_path: Path) -> None:
+    node, environ = Project(tmp_path).node(JOB), {"WORLD_SIZE": "8", "RANK": "3"}
+    (note,) = preflight.inherited(node, environ, {"WORLD_SIZE": "8"})
+    assert note.startswith("removed from your environment: RANK; ")
+
+
 def test_a_clean_environment_is_not_mentioned(tmp_path: Path) -> None:
     assert preflight.inherited(Project(tmp_path).node(JOB), {"PATH": "/bin", "HOME": "/x"}) == []
