@@ -435,6 +435,7 @@ class NodePlan:
     single: str | None = None  # which process without RANK is the program, see launchers.Command
     resume_argv: tuple[Word, ...] | None = None  # argv with `recovery.resume_args`
     fresh_argv: tuple[Word, ...] | None = None  # of a resumed plan: argv without a checkpoint
+    launcher_env: tuple[str, ...] = ()  # the caller's variables that the launcher reads
     rungs: tuple[tuple[EnvVar, ...], ...] = ()  # of the ladder: what each restart may add to env
     assets: tuple[Placed, ...] = ()
     prefix: int = 0  # how many words of argv stand in front of the launcher's command
@@ -444,7 +445,12 @@ class NodePlan:
     @property
     def requested(self) -> tuple[str, ...]:
         """Names and patterns of the caller's variables that the job asks for, whatever they are."""
-        return (*self.secrets, *(self.keep or ()))
+        return (*self.secrets, *(self.keep or ()), *self.launcher_env)
+
+    @property
+    def runs_python(self) -> bool:
+        """Whether the interpreter runs the job, by itself or as ranks of another program."""
+        return self.interpreter.word in self.argv
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,7 +138,7 @@ class HostContext:
     @property
     def runs_python(self) -> bool:
         """Whether the interpreter runs the job: `launcher: command` may start any program."""
-        return self.plan.argv[self.plan.prefix] == self.plan.interpreter.word
+        return self.plan.runs_python
 
     @property
     def has_several_ranks(self) -> bool:

@@ -23,6 +23,13 @@ NAMES: Mapping[str, str] = MappingProxyType(
     {
         "accelerate": "accelerate",
         "torchrun": "torchrun",
+        "deepspeed": "deepspeed",
+        "composer": "composer",
+        "fabric": "fabric",
+        "srun": "mpi.srun",
+        "mpirun": "mpi.mpirun",
+        "mpiexec": "mpi.mpiexec",
+        "horovodrun": "mpi.horovodrun",
         "python": "python",
         "swift": "frameworks.swift",
         "megatron": "frameworks.megatron",
@@ -50,7 +57,8 @@ class Command(NamedTuple):
     `program` is the index of the job's own words, after those of the launcher. `single` is set for
     a program that runs as one process without RANK. "main": the launcher's own process is the
     program; "child": its first Python child; "shell": its own process, or the Python that a shell
-    starts. None: there are ranks, or it is unknown.
+    starts. "mpi": there are ranks whose number has another name (OMPI_COMM_WORLD_RANK,
+    SLURM_PROCID). None: there are ranks, or it is unknown.
     """
 
     argv: tuple[Word, ...]
@@ -103,10 +111,16 @@ class CommandLine(NamedTuple):
 
 
 class JobKeys(NamedTuple):
-    """The keys of the job that a line means, and the variables that they replace."""
+    """The keys of the job that a line means, and the variables that they replace.
+
+    `program` are the last words of a line that starts another one, which gives keys of its own;
+    `is_opaque` is set where that one stays a command, as its files are not those of this machine.
+    """
 
     keys: Mapping[str, str | tuple[str, ...]]
     variables: frozenset[str] = frozenset()
+    program: tuple[str, ...] = ()
+    is_opaque: bool = False
 
 
 class Launcher(Protocol):
@@ -119,6 +133,7 @@ class Launcher(Protocol):
     COUNT_REQUIRED: bool  # the job must state `processes:` or `gpus:`, but for SINGLE
     SINGLE: tuple[str, ...]  # its subcommands that are one process, which may start workers
     RUNS_PYTHON: bool  # the job's interpreter runs it; else `command:` begins with a program
+    PLACES_RANKS: bool  # the ranks may be on machines that it chooses: none counts as one of here
     SETS_THREADS: bool  # OMP_NUM_THREADS becomes each rank's share of the cores
     PROGRAMS: tuple[str, ...]  # its names in a shell: `torchrun`, `accelerate launch`
     MODULES: tuple[str, ...]  # its names after `python -m`; FLAGS are those of the first
@@ -150,6 +165,12 @@ class Launcher(Protocol):
 
     def numbers_nodes(self, launcher_args: Args, /) -> bool:
         """Whether its nodes number themselves in a rendezvous that these flags name."""
+
+    def rank_options(self, job: Job, /) -> dict[str, str]:
+        """Return {option that each rank's program gets beside its own: how to do without}."""
+
+    def environment(self, job: Job, /) -> tuple[str, ...]:
+        """Return names and `PREFIX_*` of the caller's variables that only this launcher may see."""
 
     def topology_options(self, job: Job, /) -> dict[str, tuple[str, str]]:
         """Return {option: (value, job key)} of what the launcher adds to the program's options."""

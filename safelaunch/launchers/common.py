@@ -20,6 +20,7 @@ SINGLE: tuple[str, ...] = ()
 PROGRAMS: tuple[str, ...] = ()
 MODULES: tuple[str, ...] = ()
 FLAGS = None
+PLACES_RANKS = False
 MODULE_FLAGS: dict[str, FlagTable] = {}
 TIMEOUT = "`init_process_group(timeout=...)`; with the HF Trainer `--ddp_timeout` (seconds)"
 HUB_SWITCH = None
@@ -95,6 +96,16 @@ def program_of_words(words: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str
 def imports(_job: Job) -> dict[str, str]:
     """Return nothing: there is no launcher beside the program."""
     return {}
+
+
+def rank_options(_job: Job) -> dict[str, str]:
+    """Return nothing: ranks get the job's arguments alone."""
+    return {}
+
+
+def environment(_job: Job) -> tuple[str, ...]:
+    """Return nothing: what other launchers and clusters have set is removed."""
+    return ()
 
 
 def topology_options(_job: Job) -> dict[str, tuple[str, str]]:

@@ -15,9 +15,13 @@ if TYPE_CHECKING:
 
 PASTED_LINE = Origin("command line")
 
-# ({job key: value} of a pasted line, its flags that stay launcher_args) -> {job key: value}, with
-# the launcher's way of counting processes turned into `processes:` per node
-CountProcesses = Callable[["Mapping[str, str]", "Collection[str]"], "dict[str, str]"]
+# ({job key: value} of a pasted line, {flag: value} of all its flags) -> {job key: value}, with the
+# launcher's way of counting processes turned into `processes:` per node
+CountProcesses = Callable[["Mapping[str, str]", "Mapping[str, str]"], "dict[str, str]"]
+
+
+def _no_flags(_flags: Mapping[str, str]) -> Collection[str]:
+    return ()
 
 
 class LineFlag(NamedTuple):
@@ -74,6 +78,9 @@ class FlagTable(NamedTuple):
     config_file: ConfigFile | None = None
     one_node: frozenset[str] = frozenset()  # flags that the plan of a job on one node has anyway
     variables: str = ""  # prefix of variables that stand for flags: `PET_NNODES=2`
+    module: str = "module"
+    keep: Callable[[Mapping[str, str]], Collection[str]] = _no_flags
+    mixes_flags: bool = False
 
     @property
     def names(self) -> frozenset[str]:

@@ -42,6 +42,7 @@ _PYTHON = re.compile(r"python(3(\.\d+)?)?")
 _NAME = re.compile(r"[A-Za-z./][\w./-]*")
 _AUTO = "auto"
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
+_PLAIN = "python"  # the launcher of one process
 _COMMAND = "command"  # the launcher of what is run as it stands
 
 
@@ -162,7 +163,7 @@ def _shell_text(line: str) -> Unwrapped:
 
 def _command(line: list[str], env: dict[str, str | None], shell: Shell | None) -> dict[str, Node]:
     """Return the keys of a line; variables that they replace are removed from `env`."""
-    if re.fullmatch(r"python(3(\.\d+)?)?", os.path.basename(line[0])):
+    if _PYTHON.fullmatch(os.path.basename(line[0])):
         return _python(line, env, shell)
     program = launchers.find_program(line)
     if program is None:
@@ -172,7 +173,10 @@ def _command(line: list[str], env: dict[str, str | None], shell: Shell | None) -
     if "/" in line[0]:  # `/env/bin/accelerate` means the interpreter of that environment
         python = {"python": _word(os.path.join(os.path.dirname(line[0]), "python"))}
     if flags is None:
-        keys = _subcommand(launchers.programs()[program], line[1:], env)
+        name = launchers.programs()[program]
+        if python and not launchers.load(name).RUNS_PYTHON:  # another installation of srun, mpirun
+            return _as_command(line)
+        keys = _subcommand(name, line[1:], env)
         return _as_command(line) if keys is None else {**python, **keys}
     name, *subcommand = program.split()
     rest = line[1 + len(subcommand) :]
@@ -201,6 +205,19 @@ def _subcommand(
             keys[key] = _gpus(value, PASTED_LINE) if key == "gpus" else _word(value)
         else:
             keys[key] = _list(value)
+    return {**keys, **(_inner_program(job, env) if job.program else {})}
+
+
+def _inner_program(job: launchers.JobKeys, env: Mapping[str, str | None]) -> dict[str, Node]:
+    """Return the keys of what a program such as srun starts: Python, or else a command.
+
+    `-u` is no difference: PYTHONUNBUFFERED is set.
+    """
+    keys = _command(list(job.program), dict(env), None)
+    options = keys.pop("launcher_args", None)
+    is_plain = options is None or all(option.text == "-u" for option in options.items)
+    if job.is_opaque or keys.pop("launcher").text != _PLAIN or not is_plain:
+        return {"command": _list(job.program)}
     return keys
 
 
@@ -276,7 +293,9 @@ def _launcher(
     if table.config_file is not None and shell is not None:
         paths = Paths.from_job(os.path.join(shell.cwd, "-"), shell.cwd)
         flags = complete_line(flags, table, paths, shell.with_env(env).environ)
-    keyed = [flag for flag in flags if flag.name in table.keys]
+    by_name = {flag.name: (flag.values or ("",))[-1] for flag in flags}
+    direct = table.keep(by_name)
+    keyed = [flag for flag in flags if flag.name in table.keys and flag.name not in direct]
     values = {table.keys[flag.name]: (flag.values or ("",))[-1] for flag in keyed}
     origins = {table.keys[flag.name]: flag.origin for flag in keyed}
     fewest, _, most = values.get("nodes", "1").partition(":")
@@ -294,9 +313,9 @@ def _launcher(
     others = [
         (flag.origin, expand_option(flag.name, flag.values or ()))
         for flag in flags
-        if flag.name not in implied and flag.name not in table.keys and flag.name != "module"
+        if flag.name in direct or flag.name not in {*implied, *table.keys, table.module}
     ]
-    is_module = any(flag.name == "module" for flag in flags)
+    is_module = table.module in by_name
     if values.get("processes") in ("gpu", _AUTO):  # one per GPU
         del values["processes"]
         values.setdefault("gpus", _AUTO)
@@ -305,7 +324,7 @@ def _launcher(
     )
     if numbers_itself:
         del values["node_rank"]
-    counts = table.count_processes(values, {flag.name for flag in flags})
+    counts = table.count_processes(values, by_name)
     keys = {
         key: (_gpus if key == "gpus" else _word)(text, origins.get(key, PASTED_LINE))
         for key, text in counts.items()
@@ -343,13 +362,20 @@ def _split(
 ) -> tuple[list[tuple[str, tuple[str, ...]]], list[str]]:
     """Return the launcher's flags with their values, and the words from the program on."""
     flags: list[tuple[str, tuple[str, ...]]] = []
+    program: list[str] = []
     rest = list(words)
-    while rest and rest[0].startswith("-"):
+    while rest and (table.mixes_flags or not program):
         word = rest.pop(0)
         if word == "--":
             break
+        if table.short.get(word[:2]) in table.valued and word[2:3] not in ("", "="):
+            rest.insert(0, word[2:])  # `-n8`
+            word = word[:2]
         flag = table.name(word)
-        if "=" in word:
+        is_own = word.startswith("--") and flag in table.names
+        if not word.startswith("-") or (program and not is_own):
+            program.append(word)
+        elif "=" in word:
             flags.append((flag, (word.split("=", 1)[1],)))
         elif flag in table.switches:
             flags.append((flag, ()))
@@ -359,7 +385,7 @@ def _split(
             flags.append((flag, (rest.pop(0),)))
         else:
             raise _unknown(name, word, flag, table)
-    return flags, rest
+    return flags, [*program, *rest]
 
 
 def _unknown(name: str, word: str, flag: str, table: FlagTable) -> ConfigError:

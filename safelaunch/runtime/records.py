@@ -257,7 +257,7 @@ class RunRecord(Record):
     world_size: Nullable[int] = None  # number of ranks on all nodes
     rank_logs: bool = False  # whether each rank writes a log of its own
     ranks: Nullable[int] = None  # ranks planned on this node
-    single: Nullable[str] = None  # of one process: main, child or shell
+    single: Nullable[str] = None  # main, child, shell or mpi, see launchers.Command
     cwd: str = ""  # working directory of the job
     place: str | None = None  # the project's folder on its host, of a run on hosts
     tree: str | None = None  # the run's own copy of that folder; missing: it has none

@@ -49,6 +49,8 @@ EXAMPLES = {
     "swift-rollout": Example("examples/ms-swift/rollout.yaml"),
     "minionerec-sft": Example("examples/minionerec/sft.yaml", ("sft.py",)),
     "minionerec-rl": Example("examples/minionerec/rl.yaml", ("rl.py",)),
+    "deepspeed": Example("tests/golden/jobs/deepspeed.yaml", ("train.py",)),
+    "srun": Example("tests/golden/jobs/srun.yaml", ("train.py",)),
     "awkward": Example("tests/golden/jobs/awkward.yaml", folders=("odd folder $HOME's",)),
 }
 

@@ -40,15 +40,9 @@ def check_command(host: HostContext) -> Answer | None:
 
     `setup` may create files, and change PATH: it makes a warning of a failure.
     """
-    file, program = _check_file(host), _check_program(host)
+    file, program = _check_file(host), check_program(host)
     is_found = program is None or program.status == OK
     return file or program if is_found or (file is not None and file.status != OK) else program
-
-
-def missing_prefix(host: HostContext) -> Answer | None:
-    """Return that the program in front of the launcher is not on PATH, else None."""
-    answer = _check_program(host) if host.job.prefix else None
-    return None if answer is None or answer.status == OK else answer
 
 
 def _answer(host: HostContext) -> Callable[[str, str], Answer]:
@@ -58,7 +52,7 @@ def _answer(host: HostContext) -> Callable[[str, str], Answer]:
 def _file_of(job: Job) -> tuple[str | None, bool]:
     """Return the file that a `command:` names, and whether it must be executable itself."""
     words = (*job.command, *(() if job.args.is_mapping else job.args.words))
-    if launchers.load(job.launcher).RUNS_PYTHON or not words:
+    if launchers.load(job.launcher).RUNS_PYTHON or not job.command:
         return None, False
     if "/" in words[0] and re.fullmatch(r"[\w./-]+", words[0]):
         return words[0], True
@@ -82,9 +76,13 @@ def _check_file(host: HostContext) -> Answer | None:
 
 
 def _program_of(job: Job) -> str | None:
-    """Return the program that bash looks for on PATH; None where it is a path, or not known."""
-    words = job.prefix or job.command
-    if not words or (launchers.load(job.launcher).RUNS_PYTHON and not job.prefix):
+    """Return the program that bash looks for on PATH; None where it is a path, or not known.
+
+    Of srun and the like it is they themselves: what they start may be on other machines.
+    """
+    launcher = launchers.load(job.launcher)
+    words = job.prefix or ((job.launcher,) if launcher.PLACES_RANKS else job.command)
+    if not words or (launcher.RUNS_PYTHON and not job.prefix):
         return None
     word = words[0]
     return None if "/" in word.partition(" ")[0] or re.search(r"[$`~\n]", word) else word
@@ -111,7 +109,8 @@ def _candidates(host: HostContext) -> list[str]:
     return [posixpath.join(folder, name) for folder in (*folders, *own)]
 
 
-def _check_program(host: HostContext) -> Answer | None:
+def check_program(host: HostContext) -> Answer | None:
+    """Return whether PATH has the program that is started; None where it is not known."""
     name, folders, candidates = _program_of(host.job), _search_path(host), _candidates(host)
     if name is None or not candidates:
         return None
@@ -119,7 +118,7 @@ def _check_program(host: HostContext) -> Answer | None:
     on_path = [path for path in programs if path in candidates[: len(folders)]]
     if on_path:
         return ok(f"`{name}` is {on_path[0]}")
-    key = "prefix" if host.job.prefix else "command"
+    key = "prefix" if host.job.prefix else "launcher" if host.job.launcher == name else "command"
     what = f"`{key}:` ({host.job.origin(key)}): no program `{name}` on PATH"
     hint = f"`{key}: [{programs[0]}, ...]`" if programs else _hint(host, key, name, folders)
     return _answer(host)(what, hint)

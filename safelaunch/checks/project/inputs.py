@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.checks import job_options, job_paths
-from safelaunch.checks.answers import Answer, Question, fail, ok, warn
+from safelaunch.checks.answers import OK, Answer, Question, fail, ok, warn
 from safelaunch.checks.job_paths import how_to_provide
 from safelaunch.checks.project import command
 from safelaunch.checks.registry import check
@@ -44,7 +44,7 @@ def workdir(host: HostContext) -> Answer | None:
 
 def _script_questions(host: HostContext) -> Iterable[Question]:
     script = host.job.script
-    return [*command.questions(host), *([] if script is None else [("path", script)])]
+    return [*([] if script is None else [("path", script)]), *command.questions(host)]
 
 
 @check("script", asks=_script_questions)
@@ -53,9 +53,12 @@ def script(host: HostContext) -> Answer | None:
     name = host.job.script
     if name is None:
         return command.check_command(host)
+    program = command.check_program(host)
+    if program is not None and program.status != OK:
+        return program
     file = job_paths.answer(host, "path", name)
     if file["kind"] == "file" and file.get("readable", True):
-        return _syntax_error(host) or command.missing_prefix(host) or ok(f"{name} exists")
+        return _syntax_error(host) or ok(f"{name} exists")
     if file["kind"] == "folder":
         return fail(f"script `{name}` is a folder", "name a file in it, or use `module:`")
     if file["kind"] is None:

@@ -13,13 +13,14 @@ from safelaunch.checks.answers import Answer, NotKnown, ok, skip, warn
 from safelaunch.checks.environment import pip_commands
 from safelaunch.checks.registry import check
 from safelaunch.config.supervision import RESUME_EXAMPLE
+from safelaunch.model import Args
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from safelaunch.analysis.imports.follow import ImportedModule
     from safelaunch.checks.context import CheckContext, HostContext
-    from safelaunch.model import Args, Job
+    from safelaunch.model import Job
 
 _SHOWN = 5
 _HF_PROGRAMS = ("swift", "trl")  # their command lines are HfArgumentParser's
@@ -183,6 +184,12 @@ def flags(context: CheckContext) -> Iterable[Answer] | None:
         unread = [] if context.is_quick else [f"{accepted.why}: options cannot be checked"]
         return _resume_switches(context) or [skip(why) for why in unread]
     problems: dict[tuple[str, str], Answer] = {}
+    for word, remedy in launchers.load(context.job.launcher).rank_options(context.job).items():
+        option = word.partition("=")[0]
+        words = (word, *context.job.args.words)
+        if any(p.option == option for p in option_problems(accepted, Args(words=words))):
+            what = f"{context.job.launcher} gives each rank `{option}=N`, which the script refuses"
+            problems[option, ""] = warn(what, f"{remedy}; or add the option to the script")
     for args, place in _argument_sets(context.job):
         for p in option_problems(accepted, args):
             what = f"{p.message} ({_below(context, str(p.location))})"

@@ -99,6 +99,7 @@ def _which(run: store.Run, rank: int | None, launcher: bool) -> str | None:
     if rank is None:
         return None
     record = RunRecord.read(run.node_dir)
-    if rank == 0 and not (record is not None and record.rank_logs):
-        return "launcher"  # the only process: its output is in the launcher's file
+    is_only = rank == 0 and not (record is not None and record.rank_logs)
+    if is_only or (record is not None and record.single == "mpi"):  # it prints for all its ranks
+        return "launcher"
     return f"rank-{rank}"

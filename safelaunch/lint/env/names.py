@@ -30,10 +30,6 @@ _SPELLCHECKED = (
     "CUDA_", "PYTORCH_", "TORCH_", "GLOO_", "OMP_", "HF_", "TRANSFORMERS_", "TOKENIZERS_", "WANDB_",
 )  # fmt: skip
 _RECENT = (2, 29)  # an NCCL release that many installations do not have yet
-# programs that start ranks and are not launchers of safelaunch
-_OTHER_TIMEOUTS = {
-    "deepspeed": "`deepspeed.init_distributed(timeout=...)`, or DEEPSPEED_TIMEOUT (minutes)",
-}
 # Names that show that a library was scanned: they are in every libnccl since 2.0, and in every
 # libtorch_cuda since 2.2. Without them (a CPU build of torch) the library's names are not known.
 _MARKER_NAMES = {"NCCL_": "NCCL_SHM_DISABLE", "TORCH_NCCL_": "TORCH_NCCL_DESYNC_DEBUG"}
@@ -119,7 +115,7 @@ def _timeout_setting(launcher: str | None) -> str:
     """Return how a launcher sets the timeout of collectives."""
     if launcher in launchers.NAMES:
         return launchers.load(launcher).TIMEOUT
-    return _OTHER_TIMEOUTS.get(launcher or "") or launchers.load("python").TIMEOUT
+    return launchers.load("python").TIMEOUT
 
 
 def _removal_severity(entry: Mapping[str, str], facts: Facts) -> str | None:

@@ -95,8 +95,11 @@ def exported_names(script: Script) -> frozenset[str] | None:
 
 def find_launcher(script: Script) -> str | None:
     """Return the name of the launcher that a script calls, or None."""
-    programs = {call.split()[0]: name for call, name in launchers.programs().items()}
-    programs.setdefault("deepspeed", "deepspeed")  # no launcher of ours: the rules have its timeout
+    programs = {
+        call.split()[0]: name
+        for call, name in launchers.programs().items()
+        if not launchers.load(name).PLACES_RANKS  # srun: the launcher that it runs says more
+    }
     for command in script.commands:
         words = [word.value for word in command.words if not _ASSIGNMENT.match(word.raw)]
         names = (programs.get(word.rpartition("/")[2]) for word in words[:4])

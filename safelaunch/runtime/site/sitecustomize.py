@@ -2,13 +2,14 @@
 
 Python imports it through PYTHONPATH. A rank has RANK. A job without ranks has one process that
 counts, called rank 0 (SAFELAUNCH_SINGLE): the launcher's own ("main"), its child ("child"), or what
-a shell runs as Python ("shell"). A rank is the first such process that creates the marker of its
-number. What a rank itself starts is none (dataloaders, servers, a torchrun of its own):
-it keeps writing to the rank's file. A later step of the same job, or one beside it (a second
-torchrun, a server), gets a number of its own. A rank that replaces itself by exec goes on with its
-number. Only what would go to launcher.log moves: output that a launcher sends elsewhere (torchrun
---redirects, a pipe) stays there. User code is not changed. Another sitecustomize on the path is run
-as if this one were not there, and before safelaunch_rank.py: its hooks are chained.
+a shell runs as Python ("shell"). Ranks of MPI and Slurm have other names for RANK ("mpi"). A rank
+is the first such process that creates the marker of its number. What a rank itself starts is none
+(dataloaders, servers, a torchrun of its own): it keeps writing to the rank's file. A later step of
+the same job, or one beside it (a second torchrun, a server), gets a number of its own. A rank that
+replaces itself by exec goes on with its number. Only what would go to launcher.log moves: output
+that a launcher sends elsewhere (torchrun --redirects, a pipe) stays there. User code is not
+changed. Another sitecustomize on the path is run as if this one were not there, and before
+safelaunch_rank.py: its hooks are chained.
 
 Any Python 3 of the job may import it: no syntax newer than 3.5.
 """
@@ -25,11 +26,17 @@ PIPE_PATIENCE = (
     5.0  # seconds until the copier of the logs has to open a pipe; it takes a millisecond
 )
 MAX_ANCESTORS = 64  # processes between a rank and the launcher: wrappers, shells, agents
-# Python programs, and modules run with -m, that start ranks and are none
-LAUNCHERS = ("accelerate", "accelerate-launch", "torchrun", "swift", "megatron", "llamafactory-cli",
-             "lmf", "trl", "axolotl", "deepspeed", "ray", "areal")  # fmt: skip
+# The number of a rank in its world, the innermost first: in a batch script of Slurm all ranks of
+# mpirun have its SLURM_PROCID. (Open MPI; MPICH, Intel MPI; PMIx; Horovod with Gloo; srun)
+MPI_RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "HOROVOD_RANK", "SLURM_PROCID")
 # Python programs that run a command in an environment of their choice: no rank, nor above one
 ENVIRONMENTS = ("conda", "mamba", "poetry", "pdm")
+# Python programs, and modules run with -m, that start ranks and are none
+LAUNCHERS = (
+    "accelerate", "accelerate-launch", "torchrun", "swift", "megatron", "llamafactory-cli", "lmf",
+    "trl", "axolotl", "deepspeed", "composer", "fabric", "lightning", "ray", "areal", "srun",
+    "mpirun", "mpiexec", "horovodrun",
+)  # fmt: skip
 LAUNCHER_MODULES = (
     "torch.distributed.run",
     "torch.distributed.launch",
@@ -43,6 +50,9 @@ LAUNCHER_MODULES = (
     "areal.infra.launcher",
     "realhf.apps.quickstart",
     "deepspeed.launcher",
+    "composer.cli",
+    "lightning.fabric.cli",
+    "lightning_fabric.cli",
     "ray.scripts",
 )
 
@@ -85,12 +95,21 @@ def _rank(above: "list[int]") -> str:
     if rank:
         # the variable may be set for all of a script, and that starts torchrun
         return rank if rank.isdigit() and not _is_launcher() else ""
+    if single == "mpi" and main:
+        return _mpi_rank(above, int(main))
     if single != "shell" or not main:
         return ""
     if str(os.getpid()) == main:
         # `poetry run` goes on as the program, by exec
         return "" if _is_environment(_words(os.getpid())) else "0"
     return "0" if _is_started_by_shell(above) else ""
+
+
+def _mpi_rank(above: "list[int]", main: int) -> str:
+    number = next(filter(None, map(os.environ.get, MPI_RANKS)), "")
+    # a task of srun is no descendant of it, and may be on another machine
+    is_near = above or os.path.basename(_words(main)[0]) == "srun"
+    return number if number.isdigit() and is_near and not _is_launcher() else ""
 
 
 def _is_started_by_shell(above: "list[int]") -> bool:

@@ -68,6 +68,16 @@ def test_a_prefix_that_is_not_on_path_makes_the_start_impossible(
         assert result_of(case, "script").evidence == evidence
 
 
+@pytest.mark.parametrize("target", ["script: train.py", "module: json.tool", "command: [ls]"])
+def test_srun_is_looked_for_itself(target: str, project: Project, tools: Path) -> None:
+    job = f"launcher: srun\n{target}\nargs: [/no/such/file]\n"
+    result = result_of(local_context(project, job, environ={"PATH": str(tools)}), "script")
+    assert result.evidence == "`launcher:` (job.yaml:1:11): no program `srun` on PATH"
+    (tools / "srun").touch(0o755)
+    result = result_of(local_context(project, job, environ={"PATH": str(tools)}), "script")
+    assert result.status == "ok"
+
+
 def test_setup_may_put_the_program_on_path(project: Project, tools: Path) -> None:
     case = command(project, tools, "[nothing-like-it]", "setup: module load it\n")
     assert result_of(case, "script").status == "warn"

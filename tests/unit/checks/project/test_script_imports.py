@@ -85,6 +85,20 @@ def test_a_job_without_arguments_is_reported_where_they_go(project: Project) -> 
     assert "`args:` of the job" in result_of(make_context(project, JOB), "flags").hint
 
 
+@pytest.mark.parametrize(
+    ("option", "flags", "refuses"),
+    [("--lr", "", True), ("--local_rank", "", False), ("--lr", "no_local_rank: true", False)],
+)
+def test_a_script_that_refuses_the_rank_of_deepspeed_is_reported(
+    option: str, flags: str, refuses: bool, project: Project
+) -> None:
+    text = "import argparse\np = argparse.ArgumentParser()\n"
+    project.write(f"{text}p.add_argument('{option}')\np.parse_args()\n", "train.py")
+    job = f"launcher: deepspeed\nscript: train.py\nprocesses: 2\nlauncher_args: {{{flags}}}\n"
+    result = result_of(make_context(project, job), "flags")
+    assert ("`--local_rank=N`, which the script refuses" in result.evidence) is refuses
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="no pipes with a name")
 def test_a_settings_file_that_is_a_pipe_is_not_waited_for(project: Project) -> None:
     import os  # noqa: PLC0415 - no mkfifo on Windows

@@ -364,6 +364,7 @@ def test_a_key_that_only_sounds_secret_is_none(text: str) -> None:
         ("python -m torch.distributed.run t.py", "torchrun"),
         ("NPROC=4 swift sft --x", "swift"),
         ("python3 -m areal.launcher.local x.py", "areal"),
+        ("srun -n 2 deepspeed t.py", "deepspeed"),
         ("echo", None),
     ],
 )
