@@ -16,6 +16,7 @@ from safelaunch.config.hosts_file.reader import LOCAL
 from safelaunch.config.paths import Paths
 from safelaunch.config.resolve import resolve, resolve_file
 from safelaunch.environ import removals
+from safelaunch.errors import ConfigError
 from safelaunch.model import Hang
 from safelaunch.runtime.units import job_duration
 from safelaunch.script import paste_line, quote, with_home_as_text
@@ -49,6 +50,13 @@ def resolve_target(files: Sequence[str], line: Sequence[str], flags: Flags) -> R
         at = os.path.join(cwd, "-")
         paths = Paths.from_job(at, cwd, flags.project_root, remote=flags.remote)
         resolved = resolve(tree, flags, paths, default_name=default_name(tree), job_file="")
+        profile = resolved.profile  # the line itself names one only to run on the CPU
+        if tree.get("profile") and profile is not None and profile.accelerator != "cpu":
+            raise ConfigError(
+                f"the line runs on the CPU, profile `{profile.name}` is for GPUs",
+                where="--profile",
+                hint="remove one of the two",
+            )
         return resolved._replace(line=words)
     return resolve_file(files[0], flags, cwd)
 

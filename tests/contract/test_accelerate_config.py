@@ -134,9 +134,10 @@ FILES = {
     "megatron": MEGATRON,
     "multi-gpu": MULTI_GPU,
     "fp8": FP8,
-    "one": "distributed_type: 'NO'\nmixed_precision: bf16\nuse_cpu: false\n",
+    "one": "distributed_type: 'NO'\nnum_processes: 8\nmixed_precision: bf16\nuse_cpu: false\n",
     "one-plain": "distributed_type: NO\nnum_processes: 1\nfp16: true\ndynamo_backend: EAGER\n",
-    "cpu": "distributed_type: 'NO'\nuse_cpu: true\nnum_processes: 1\n",
+    "one-implied": "distributed_type: 'NO'\ngpu_ids: '1'\n",
+    "cpu": "distributed_type: 'NO'\nuse_cpu: true\nnum_processes: 4\n",
     "crlf": MULTI_GPU.replace("\n", "\r\n"),
 }
 LINES = {
@@ -151,7 +152,7 @@ LINES = {
     "cpu": "--cpu train.py",
 }
 # accelerate starts one process, whatever the number: safelaunch refuses, or starts as many
-NOT_ALIKE = {("one", "count"), ("one-plain", "count"), ("cpu", "count")}
+NOT_ALIKE = {(file, "count") for file in ("one", "one-plain", "one-implied", "cpu")}
 PAIRS = [(f, line) for f in FILES for line in LINES if (f, line) not in NOT_ALIKE]
 
 
@@ -187,8 +188,9 @@ def start(words: list[str]) -> Start:
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("os.environ", {"HOME": str(tmp_path), "PATH": "/usr/bin"})
-    # no GPU here that computes in 8 bits
+    # no GPU here that computes in 8 bits; a port in use is no matter of the file
     monkeypatch.setattr("accelerate.utils.launch.is_fp8_available", lambda: True)
+    monkeypatch.setattr("accelerate.utils.launch.is_port_in_use", lambda _: False)
     project = Project(tmp_path / "project")
     (tmp_path / "project" / "pkg").mkdir()
     monkeypatch.chdir(project.folder)

@@ -1,10 +1,10 @@
 """Reads what an accelerate config file says, as flags of `accelerate launch`.
 
-Sources: accelerate 1.15.0, commands/config/config_args.py (the keys, the path of the default file)
-and commands/launch.py, `_validate_launch_command` (what of the file applies). A flag of the line
-beats the file, since 1.5 also a key inside a block (in 1.0 the block beat the flag). The file's
-`rdzv_backend`, `same_network`, `enable_cpu_affinity`, `downcast_bf16` and `tpu_use_sudo` are read
-by no version: their flags have defaults, and accelerate asks the file only for what has none.
+Sources: accelerate 1.0.0 and 1.15.0, commands/config/config_args.py (the keys, the path of the
+default file) and commands/launch.py, `_validate_launch_command` (what of the file applies). A flag
+of the line beats the file, since 1.5.2 or earlier also a key inside a block; in 1.0.0 the block
+beats the flag. No version asks the file for `rdzv_backend`, `same_network`, `enable_cpu_affinity`,
+`downcast_bf16` and `tpu_use_sudo`: it does so only for flags that have no default.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ BOOL_CALLS = frozenset((
     "parallelism_config_sp_seq_length_is_variable",
 ))  # fmt: skip
 _NUMBERS = ("gradient_accumulation_steps", "gradient_clipping", "zero_stage")  # a file: also `auto`
-_FILE_ONLY = ("fsdp_ignored_modules",)  # read from the file's block, without a flag
+# read from the file's block, without a flag
+_FILE_ONLY = ("fsdp_ignored_modules", "fp8_use_mxfp8_block_scaling")
 
 
 # what the keys of a block begin with as flags
@@ -199,13 +200,15 @@ def _processes(
                 where=number.origin if number is not None else file.origin,
                 hint="add --num_processes N to the line, or `num_processes: N` to the file",
             )
+        if kind == "NO":  # accelerate starts one process, whatever number the file has
+            total, number = "1", top["distributed_type"]
         yield LineFlag("num_processes", (str(total),), number.origin)
-    total = line.get("num_processes", total)
-    if kind == "NO" and not on_cpu and total != "1":
+    count = line.get("num_processes", "1")
+    if kind == "NO" and not on_cpu and count != "1":
         raise ConfigError(
-            f"accelerate starts one process with `distributed_type: NO`, not {total}",
+            f"accelerate starts one process with `distributed_type: NO`, not {count}",
             where=top["distributed_type"].origin,
-            hint=f"add --multi_gpu to the line for {total}, or --num_processes 1",
+            hint=f"add --multi_gpu to the line for {count}, or --num_processes 1",
         )
 
 
@@ -326,7 +329,8 @@ def _valued(name: str, setting: Setting) -> Iterator[LineFlag]:
     text = str(value).lower() if isinstance(value, bool) else str(value)
     if name in BOOL_CALLS and not value:
         text = ""
-    if name in _NUMBERS and not re.fullmatch(r"[\d.]+", text):
+    # DeepSpeed is told of MS-AMP only by the upper case that the flag cannot have
+    if text == "msamp" or (name in _NUMBERS and not re.fullmatch(r"[\d.]+", text)):
         yield LineFlag(name, None, setting.origin)
     else:
         yield LineFlag(name, (text,), setting.origin)

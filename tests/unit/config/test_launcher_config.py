@@ -129,6 +129,15 @@ def test_a_setting_without_a_flag_stays_in_a_file_of_the_project(project: Projec
     assert written(project, line) == "processes: 2, launcher_args:, config_file: c.yaml"
 
 
+def test_several_processes_of_the_line_are_refused_where_the_file_allows_one(
+    project: Project,
+) -> None:
+    project.write("distributed_type: 'NO'\nnum_processes: 8\n", "c.yaml")
+    message = refused(project, "accelerate launch --config_file c.yaml --num_processes 4 train.py")
+    assert message.startswith("c.yaml:1:19: accelerate starts one process")
+    assert "add --multi_gpu to the line for 4" in message
+
+
 def test_each_value_has_its_place_in_the_file(project: Project) -> None:
     tree = parse(project, "accelerate launch --config_file z3.yaml train.py")
     origins = {key.text: str(value.origin) for key, value in tree.items}
@@ -162,7 +171,6 @@ def test_a_file_that_is_not_there_and_alone_has_the_count_is_missed(project: Pro
         ),
         ("distributed_type: XLA\n", "c.yaml:1:19: `distributed_type: XLA`: safelaunch starts jobs"),
         ("compute_environment: AMAZON_SAGEMAKER\n", "c.yaml:1:22: the config is for Amazon"),
-        ("distributed_type: 'NO'\nnum_processes: 4\n", "c.yaml:1:19: accelerate starts one"),
         ("distributed_type: FSDP\nnum_processes: [2]\n", "c.yaml:2:16: `num_processes` is one"),
         ("distributed_type: FSDP\nnum_processes: 2\nnum_machines: x\n", "c.yaml:3:15: `num_mach"),
         (
