@@ -25,10 +25,10 @@ QUICK = (
     "hardware.resources",
     "network.interfaces",
     "network.ports",
-    "project.default_config",
     "project.inputs",
     "project.outputs",
     "project.script",
+    "project.default_config",
     "project.arithmetic",
 )
 MODULES = (

@@ -21,7 +21,7 @@ _SHOWN = 5  # of several flags
 
 @check("default-config", once=True, quick=True)
 def default_config(context: CheckContext) -> Answer | None:
-    """Whether the launcher's default config file, which a job file does not use, differs from it.
+    """Whether the launcher's default config file, which a job file does not use, says no more.
 
     A pasted line has read that file already. One that the launcher would refuse says nothing.
     """
