@@ -176,3 +176,34 @@ def test_a_pasted_line_and_its_file_print_the_same_script(folder: Path) -> None:
     safelaunch(folder, "init", "-o", "train.yaml", "--", *line)
     form = ["run", "--dry-run", "--script"]
     assert safelaunch(folder, *form, "train.yaml").out == safelaunch(folder, *form, "--", *line).out
+
+
+@pytest.fixture
+def config(folder: Path) -> str:
+    """Return an accelerate config file outside of the project; `folder` becomes a project."""
+    (folder / "pyproject.toml").touch()
+    file = folder.parent / f"{folder.name}.yaml"
+    text = "distributed_type: DEEPSPEED\nnum_processes: 2\ndeepspeed_config: {zero_stage: 3}\n"
+    file.write_text(text)
+    return f"../{file.name}"
+
+
+def test_a_start_names_the_config_file_that_a_line_is_completed_from(
+    folder: Path, config: str
+) -> None:
+    line = ["accelerate", "launch", "--config_file", config, "train.py"]
+    assert (
+        f"note: settings from {config}" in safelaunch(folder, "run", "--dry-run", "--", *line).err
+    )
+
+
+def test_explain_shows_the_line_of_each_flag_from_a_config_file(folder: Path, config: str) -> None:
+    line = ["accelerate", "launch", "--config_file", config, "train.py"]
+    out = safelaunch(folder, "run", "--explain", "--", *line).out
+    assert f"      --zero_stage 3    {config}:3:32\n" in out
+
+
+def test_a_line_for_the_cpu_takes_no_profile_for_gpus(folder: Path) -> None:
+    line = ["accelerate", "launch", "--cpu", "train.py"]
+    result = safelaunch(folder, "run", "--dry-run", "--profile", "rtx5090", "--", *line)
+    assert (result.code, "the line runs on the CPU" in result.err) == (2, True)

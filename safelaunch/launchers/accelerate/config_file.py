@@ -70,7 +70,7 @@ def default_path(environ: Mapping[str, str]) -> str:
     cache = environ.get("XDG_CACHE_HOME", "~/.cache")
     folder = environ.get("HF_HOME", os.path.join(cache, "huggingface"))
     if folder == "~" or folder.startswith("~/"):
-        folder = environ.get("HOME", "") + folder[1:]
+        folder = (environ.get("HOME") or environ.get("USERPROFILE", "~")) + folder[1:]
     return os.path.join(folder, "accelerate", "default_config.yaml")
 
 
