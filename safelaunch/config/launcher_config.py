@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from safelaunch.config.paths import Paths
-    from safelaunch.launchers.flag_table import FlagTable
+    from safelaunch.launchers.flag_table import ConfigFile, FlagTable
     from safelaunch.model import Origin
 
 
@@ -75,12 +75,14 @@ def complete_line(
                 hint="correct the path; or add the number to the line",
             )
         return list(flags)
-    added = file.complete(read_settings(path, shown), line)
+    settings = read_settings(path, shown)
+    added = file.complete(settings, line)
     is_cpu = any(flag.name == "cpu" for flag in added)
-    left_out = {name for name in line if name in table.implied or table.keys.get(name) == "gpus"}
     is_project_file = named is not None and not os.path.isabs(named)
     is_project_file = is_project_file and paths.is_inside(os.path.normpath(path))
-    if is_project_file and not left_out and not is_cpu:
+    left_out = {name for name in line if name in table.implied or table.keys.get(name) == "gpus"}
+    others = {name: value for name, value in line.items() if name not in left_out}
+    if is_project_file and not is_cpu and _says(file, settings, others) == added:
         return [*flags, *(flag for flag in added if flag.name in table.keys)]
     for flag in added:
         if flag.values is None:
@@ -90,6 +92,14 @@ def complete_line(
                 hint=f"copy the file into the project, and name it with `--{file.flag}`",
             )
     return [*(flag for flag in flags if flag.name != file.flag), *added]
+
+
+def _says(file: ConfigFile, settings: Setting, line: Mapping[str, str]) -> list[LineFlag] | None:
+    """Return what the file adds to a line; None where it is refused together with it."""
+    try:
+        return file.complete(settings, line)
+    except ConfigError:
+        return None
 
 
 def complete_job(tree: Node, table: FlagTable, paths: Paths) -> Node:

@@ -329,6 +329,9 @@ def _valued(name: str, setting: Setting) -> Iterator[LineFlag]:
     text = str(value).lower() if isinstance(value, bool) else str(value)
     if name in BOOL_CALLS and not value:
         text = ""
+    if name == "fp8_override_linear_precision" and not re.fullmatch(r"\w+,\w+,\w+", text):
+        yield LineFlag(name, None, setting.origin)  # accelerate fails on it only as it trains
+        return
     # DeepSpeed is told of MS-AMP only by the upper case that the flag cannot have
     if text == "msamp" or (name in _NUMBERS and not re.fullmatch(r"[\d.]+", text)):
         yield LineFlag(name, None, setting.origin)

@@ -129,6 +129,14 @@ def test_a_setting_without_a_flag_stays_in_a_file_of_the_project(project: Projec
     assert written(project, line) == "processes: 2, launcher_args:, config_file: c.yaml"
 
 
+@pytest.mark.parametrize("flag", ["--gpu_ids all", "--machine_rank 0"])
+def test_a_flag_that_the_file_does_not_contradict_leaves_it_named(
+    flag: str, project: Project
+) -> None:
+    line = f"accelerate launch --config_file z3.yaml {flag} train.py"
+    assert written(project, line).endswith(NAMED)
+
+
 def test_several_processes_of_the_line_are_refused_where_the_file_allows_one(
     project: Project,
 ) -> None:
