@@ -33,6 +33,7 @@ QUICK = (
 )
 MODULES = (
     *QUICK,
+    "project.shell_script",
     "project.models",
     "environment.torch_nccl",
     "environment.packages",

@@ -4,13 +4,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from safelaunch import launchers
 from safelaunch.cli.completion import complete_profile, complete_run
+from safelaunch.cli.line_arguments import Words, read_line
 from safelaunch.cli.output import print_json, report, say
 from safelaunch.cli.show_plan import print_explanation, print_plan, print_warnings
 from safelaunch.config.resolve import Flags
@@ -32,12 +31,30 @@ class LineCommand(click.Command):
     """A command with a literal line after `--`; click would mix it with the arguments."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Store the words after the first `--` for `pasted_line`."""
+        """Store the words after the first `--`, or from the program on, for `pasted_line`."""
         if "--" in args:
             at = args.index("--")
             ctx.meta[_LINE] = tuple(args[at + 1 :])
             args = args[:at]
+        elif not ctx.resilient_parsing and (rest := self._from_first_argument(ctx, args)):
+            own = args[: len(args) - len(rest)]
+            options = {name for param in self.get_params(ctx) for name in param.opts}
+            words = Words(self.name or "", tuple(own), rest)
+            if line := read_line(words, options):
+                ctx.meta[_LINE], args = line, own
         return super().parse_args(ctx, args)
+
+    def _from_first_argument(self, ctx: click.Context, args: list[str]) -> tuple[str, ...]:
+        """Return the words from the first that is no option or its value; empty after an error."""
+        parser = self.make_parser(ctx)
+        parser.allow_interspersed_args = False
+        try:
+            values, _, _ = parser.parse_args(list(args))
+        except click.UsageError:  # click reports it
+            return ()
+        arguments = (p.name for p in self.get_params(ctx) if isinstance(p, click.Argument))
+        words = next((values.get(name) for name in arguments), None)
+        return tuple(words) if isinstance(words, (tuple, list)) else ()
 
 
 def pasted_line() -> tuple[str, ...]:
@@ -131,23 +148,11 @@ def read_flags(options: dict[str, Any]) -> Flags:
 
 def check_target(command: str, files: Sequence[str], line: Sequence[str]) -> None:
     """Raise ConfigError unless there is either a job file, or a line after `--`."""
-    if files and _is_program(files[0]):
-        raise ConfigError(
-            "a command line needs `--` before it", hint=f"safelaunch {command} -- {files[0]} ..."
-        )
     if files and line:
         raise ConfigError("a job file and a command line at once", hint="remove one of them")
     if not files and not line:
         hint = "name a job file, or add `-- accelerate launch ...`"
         raise ConfigError(f"no job to {'start' if command == 'remote' else command}", hint=hint)
-
-
-def _is_program(word: str) -> bool:
-    """Whether a word is a launcher or Python; a file name with a suffix never is."""
-    if word in ("python", "python3"):
-        return True
-    # only words without a dot, as job files have one: find_program loads every launcher
-    return re.fullmatch(r"[\w-]+", word) is not None and launchers.find_program([word]) is not None
 
 
 def is_print_only(options: dict[str, Any]) -> bool:

@@ -111,8 +111,13 @@ def read_job(path: str, shown: str, where: Origin | None, chain: tuple[str, ...]
         raise ConfigError(f"`extends` {problem} {shown}", where=where)
     if where is not None and not os.path.exists(path):
         raise ConfigError(f"no such file `{shown}`", where=where)
-    tree = read_file(path, shown)
-    JOB.check_keys(tree)
+    try:
+        tree = read_file(path, shown)
+        JOB.check_keys(tree)
+    except ConfigError as error:
+        from safelaunch.config import foreign_files
+
+        raise foreign_files.explain(path, shown, [key.name for key in JOB.keys]) or error from None
 
     def read_parent(parent: Node) -> Node:
         next_path, next_shown = (

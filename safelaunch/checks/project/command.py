@@ -29,7 +29,7 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(\S*)")
 
 def questions(host: HostContext) -> Iterator[Question]:
     """Yield the questions about the command."""
-    name, _ = _file_of(host.job)
+    name, _ = file_of(host.job)
     if name is not None:
         yield ("path", name)
     yield from (("path", path) for path in _candidates(host))
@@ -49,7 +49,7 @@ def _answer(host: HostContext) -> Callable[[str, str], Answer]:
     return warn if host.plan.setup else fail
 
 
-def _file_of(job: Job) -> tuple[str | None, bool]:
+def file_of(job: Job) -> tuple[str | None, bool]:
     """Return the file that a `command:` names, and whether it must be executable itself."""
     words = (*job.command, *(() if job.args.is_mapping else job.args.words))
     if launchers.load(job.launcher).RUNS_PYTHON or not job.command:
@@ -61,7 +61,7 @@ def _file_of(job: Job) -> tuple[str | None, bool]:
 
 
 def _check_file(host: HostContext) -> Answer | None:
-    name, must_run = _file_of(host.job)
+    name, must_run = file_of(host.job)
     if name is None:
         return None
     file, answer = job_paths.answer(host, "path", name), _answer(host)

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 _SHOWN = 5
 _HF_PROGRAMS = ("swift", "trl")  # their command lines are HfArgumentParser's
 _MAX_MODULES = 200
+# transformers 5.23.0 hf_argparser.py:426, parse_yaml_file: yaml.safe_load, and no conversion
+_PYYAML_READERS = frozenset({"yaml", "transformers"})
+# OmegaConf and jsonargparse 4.53.0 (_loaders_dumpers.py) have their own floats; the argparse of
+# TRL 1.16.0 (scripts/utils.py, TrlParser) converts text
+_OTHER_READERS = frozenset({"hydra", "omegaconf", "jsonargparse", "lightning", "trl"})
 # limits of the search for a module in the project: deeper folders hardly ever have one
 _MAX_DEPTH, _MAX_FOLDERS = 3, 500
 _LIBRARIES = ("torch", "accelerate", "transformers", "deepspeed", "trl", "peft", "vllm", "numpy")
@@ -228,16 +233,26 @@ def _resume_switches(context: CheckContext) -> list[Answer]:
 @check("settings-files", once=True)
 def settings_files(context: CheckContext) -> Iterator[Answer] | None:
     """Whether every YAML loader reads the same values from the settings files of the arguments."""
+    from safelaunch.lint.env.model import Facts
     from safelaunch.lint.finding import NOTE
     from safelaunch.lint.run import check as lint
 
     paths = job_paths.config_files(context.job)
+    facts = Facts(uses_pyyaml=bool(paths) and _uses_pyyaml(context))
     return (
         warn(f"{path}:{f.line}:{f.column}: {f.message}", f.fix or f"safelaunch lint {path}")
         for path in paths
         if (text := context.project_files.text(path)) is not None
-        for f in [f for f in lint(path, text).findings if f.severity != NOTE][:_SHOWN]
+        for f in [f for f in lint(path, text, facts).findings if f.severity != NOTE][:_SHOWN]
     )
+
+
+def _uses_pyyaml(context: CheckContext) -> bool:
+    """Whether the program reads YAML with PyYAML, and no import of it makes numbers of text."""
+    if context.project_files.script is None:
+        return False
+    modules = {module.name for module in context.project_files.imports.third_party}
+    return not modules.isdisjoint(_PYYAML_READERS) and modules.isdisjoint(_OTHER_READERS)
 
 
 def _below(context: CheckContext, path: str) -> str:

@@ -22,6 +22,7 @@ class Facts(NamedTuple):
     rdma: bool | None = None
     library: frozenset[str] | None = None  # the names in the host's libnccl and libtorch
     machine: str = "this machine"  # the machine with these libraries and versions
+    uses_pyyaml: bool = False  # the job's program reads its settings with PyYAML
 
 
 class VariableProblem(NamedTuple):

@@ -52,7 +52,7 @@ class _Flag(NamedTuple):
     expands: bool = False
 
 
-class _LaunchLine(NamedTuple):
+class LaunchLine(NamedTuple):
     """A command that starts a launcher, split at the program; None: its place is not known."""
 
     launcher: str
@@ -61,6 +61,18 @@ class _LaunchLine(NamedTuple):
     program: Word | None
     args: tuple[Word, ...]
 
+    @property
+    def script(self) -> Word | None:
+        """The word of the program's file; None where it is a module, or bash expands the word."""
+        is_module = any(flag.name == "module" for flag in self.flags)
+        word = self.program
+        return None if word is None or word.expands or is_module else word
+
+
+def read(script: Script) -> Iterator[LaunchLine]:
+    """Yield the launch lines of a script."""
+    yield from filter(None, (_launch_line(command.words) for command in script.commands))
+
 
 def check(text: TextFile, script: Script) -> Iterator[LintFinding]:
     """Yield what is wrong with the launch lines of a script."""
@@ -68,11 +80,10 @@ def check(text: TextFile, script: Script) -> Iterator[LintFinding]:
     yield from _placeholders(text, script)
     for command in script.commands:
         yield from _ports(file, command)
-        line = _launch_line(command.words)
-        if line is not None:
-            yield from _values(file, line)
-            yield from _repeated(file, line)
-            yield from _behind_program(file, line)
+    for line in read(script):
+        yield from _values(file, line)
+        yield from _repeated(file, line)
+        yield from _behind_program(file, line)
 
 
 def _placeholders(text: TextFile, script: Script) -> Iterator[LintFinding]:
@@ -117,7 +128,7 @@ def _ports(file: str, command: ShellCommand) -> Iterator[LintFinding]:
             yield LintFinding(file, word.line, word.column, PORT, message, fix, ERROR)
 
 
-def _values(file: str, line: _LaunchLine) -> Iterator[LintFinding]:
+def _values(file: str, line: LaunchLine) -> Iterator[LintFinding]:
     for flag in line.flags:
         others = _NUMBERS.get(flag.name)
         typed = flag.word.value.partition("=")[0]
@@ -136,7 +147,7 @@ def _values(file: str, line: _LaunchLine) -> Iterator[LintFinding]:
             yield LintFinding(file, word.line, word.column, FLAG, problem, fix, ERROR)
 
 
-def _repeated(file: str, line: _LaunchLine) -> Iterator[LintFinding]:
+def _repeated(file: str, line: LaunchLine) -> Iterator[LintFinding]:
     first: dict[str, _Flag] = {}
     for flag in line.flags:
         earlier = first.setdefault(flag.name, flag)
@@ -147,7 +158,7 @@ def _repeated(file: str, line: _LaunchLine) -> Iterator[LintFinding]:
             yield LintFinding(file, word.line, word.column, FLAG, message, fix, WARNING)
 
 
-def _behind_program(file: str, line: _LaunchLine) -> Iterator[LintFinding]:
+def _behind_program(file: str, line: LaunchLine) -> Iterator[LintFinding]:
     if line.program is None:
         return
     own = {flag.name for flag in line.flags}
@@ -162,7 +173,7 @@ def _behind_program(file: str, line: _LaunchLine) -> Iterator[LintFinding]:
             yield LintFinding(file, word.line, word.column, FLAG, message, fix, WARNING)
 
 
-def _launch_line(words: Sequence[Word]) -> _LaunchLine | None:
+def _launch_line(words: Sequence[Word]) -> LaunchLine | None:
     """Return the launch line in a command, also behind `srun`, `uv run` and others."""
     for at, word in enumerate(words):
         if word.expands and "/" not in word.value:
@@ -189,7 +200,7 @@ def _launch_line(words: Sequence[Word]) -> _LaunchLine | None:
     return None
 
 
-def _split(name: str, table: FlagTable, words: Sequence[Word]) -> _LaunchLine:
+def _split(name: str, table: FlagTable, words: Sequence[Word]) -> LaunchLine:
     """Return the flags of a launcher, its program, and the words behind it.
 
     A word that bash expands may be any number of flags; the program is then the next file.
@@ -203,7 +214,7 @@ def _split(name: str, table: FlagTable, words: Sequence[Word]) -> _LaunchLine:
         if not word.raw.startswith("-"):
             if word.expands and not _PROGRAM.fullmatch(word.value):
                 continue
-            return _LaunchLine(name, table, tuple(flags), word, tuple(words[at:]))
+            return LaunchLine(name, table, tuple(flags), word, tuple(words[at:]))
         if "=" in word.value:
             flags.append(_Flag(flag, word, word.value.partition("=")[2], word.expands))
         elif flag in table.switches:
@@ -216,4 +227,4 @@ def _split(name: str, table: FlagTable, words: Sequence[Word]) -> _LaunchLine:
             at += 1
         else:  # a flag that the table lacks: whether a value follows is not known
             break
-    return _LaunchLine(name, table, tuple(flags), None, ())
+    return LaunchLine(name, table, tuple(flags), None, ())

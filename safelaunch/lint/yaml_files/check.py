@@ -27,7 +27,8 @@ def check_yaml(text: TextFile, facts: Facts) -> tuple[FileKind, list[LintFinding
     secret_findings = secrets.with_tokens(text, secrets.check_keys(document, text.file))
     findings = [*document.findings, *secret_findings, *_keys(kind, document, text.file)]
     if kind is not FileKind.OTHER:
-        is_pyyaml = kind is FileKind.ACCELERATE  # commands/config/config_args.py: yaml.safe_load
+        # accelerate 1.15.0 commands/config/config_args.py:152: yaml.safe_load
+        is_pyyaml = facts.uses_pyyaml or kind is FileKind.ACCELERATE
         findings += [
             *rules.check_types(document, text.file, is_pyyaml=is_pyyaml),
             *env_findings,

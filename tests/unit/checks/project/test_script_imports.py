@@ -114,6 +114,25 @@ def test_a_settings_file_that_is_a_pipe_is_not_waited_for(project: Project) -> N
     assert results_of(case, "settings-files") == []
 
 
+@pytest.mark.parametrize(
+    ("imports", "count"),
+    [
+        ("import yaml\n", 1),
+        ("from transformers import HfArgumentParser\n", 1),
+        ("import yaml, omegaconf\n", 0),
+        ("import transformers, trl\n", 0),
+        ("import toml\n", 0),
+    ],
+)
+def test_a_number_in_a_settings_file_is_text_only_to_a_program_that_uses_pyyaml(
+    project: Project, imports: str, count: int
+) -> None:
+    project.write(imports, "train.py")
+    project.write("lr: 1e-3\n", "a.yaml")
+    case = make_context(project, JOB + "args: {config: a.yaml}\n")
+    assert len(results_of(case, "settings-files")) == count
+
+
 def test_a_name_that_every_project_has_is_not_fetched_from_elsewhere(project: Project) -> None:
     hint = result_of(missing(project, "utils", "cv2"), "imports").hint
     assert hint.startswith("add the project's `utils`, or name its folder: `pythonpath:`; ")
