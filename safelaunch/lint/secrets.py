@@ -16,12 +16,17 @@ if TYPE_CHECKING:
 
 ID = "secret"
 _MIN_LENGTH = 8  # characters of a secret that only its key tells
+# in any part of a value: `sk-xxxx`, `hf_...`, `fakeapikey`
+_FILLER = re.compile(
+    r"(?i)x{4}|\*{3}|\.{3}|\u2026|<.*>|fake|dummy|redacted"
+    r"|(your|my)[_-]?(api|hf|key|token|wandb|password|secret)"
+)
 _PLACEHOLDER = re.compile(
     r"(?i)|empty|dummy|none|null|true|false|changeme|secret|password|token|api[_-]?key|\d{1,4}"
     r"|x+|\*+|\.+|<.*>|\[.*\]|\{.*\}|.*\b(your|my|some|example|placeholder|replace|todo|insert)\b.*"
     r"|(your|my|some|example|placeholder|replace|todo|insert)[_-].*|.*[_-](here|placeholder)"
-    # in any part of the text: `sk-xxxx`, `hf_...`, `fakeapikey`
-    r"|.*(x{4}|\*{3}|\.{3}|\u2026|fake|dummy|redacted|your[_-]?(api|hf|key|token|wandb)).*"
+    # the name of a variable, and the beginning of a token before `<your key>`
+    r"|(?-i:[A-Z]+(_[A-Z]+)+)|[\w-]*[_-]"
 )
 _FIX = "remove it, revoke it if others saw the file, and pass it with `env_from: [NAME]`"
 
@@ -44,14 +49,15 @@ def check_keys(document: Document, file: str) -> Iterator[LintFinding]:
     """Yield values of a YAML file with the key of a secret that look like one."""
     for scalar in document.scalars:
         name = scalar.path[-1] if scalar.path else ""
-        likely = len(scalar.text) >= _MIN_LENGTH and any(c.isdigit() for c in scalar.text)
-        if not scalar.is_key and likely and is_secret_name(name) and is_literal(scalar.text):
+        is_value = not scalar.is_key and is_random(scalar.text) and is_literal(scalar.text)
+        if is_value and is_secret_name(name):
             yield secret_finding(file, scalar.line, scalar.column, f"the value of `{name}`")
 
 
 def _in_line(line: str) -> Iterator[tuple[str, int]]:
     for what, match in tokens(line):
-        if not _PLACEHOLDER.fullmatch(match.group()):
+        is_repeated = re.fullmatch(r"[A-Za-z]+[_-](.)\1*", match.group())  # hf_aaaaaaaa
+        if not is_repeated and not _FILLER.search(match.group()):
             yield what, match.start()
     if "://" in line:
         for match in re.finditer(PASSWORD_IN_ADDRESS, line):
@@ -64,8 +70,14 @@ def secret_finding(file: str, line: int, column: int, what: str) -> LintFinding:
     return LintFinding(file, line, column, ID, f"{what} in the file (not shown)", _FIX, ERROR)
 
 
+def is_random(value: str) -> bool:
+    """Whether a value may be one that a program has made: long enough, and with a digit."""
+    return len(value) >= _MIN_LENGTH and any(c.isdigit() for c in value)
+
+
 def is_literal(value: str) -> bool:
     """Whether a value under a secret's name is the secret itself: no variable, no placeholder."""
     is_reference = value.startswith(("$", "~", "/", "./")) or "$(" in value or "${" in value
     is_text = re.search(r"\s", value)  # a command, a sentence
-    return not is_reference and not is_text and _PLACEHOLDER.fullmatch(value) is None
+    is_placeholder = _PLACEHOLDER.fullmatch(value) or _FILLER.search(value)
+    return not is_reference and not is_text and not is_placeholder

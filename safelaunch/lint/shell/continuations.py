@@ -7,6 +7,7 @@ put in place of ASCII ones.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.lint.finding import ERROR, Edit, LintFinding
@@ -47,7 +48,7 @@ def check(text: TextFile, script: Script) -> Iterator[LintFinding]:
     yield from _breaks(text.file, script)
     broken = {line_break.line for line_break in script.breaks}
     previous_end = 0  # the line where a command ended that is reported, or belongs to such a one
-    last_line = 0
+    last_line, has_command = 0, False
     for statement in _statements(script):
         first, last = statement.words[0], statement.words[-1]
         end = last.line + last.raw.count("\n")
@@ -57,9 +58,11 @@ def check(text: TextFile, script: Script) -> Iterator[LintFinding]:
             previous_end = end
         elif statement.is_first and _is_argument(text, first):
             after_break = any(last_line <= line < first.line for line in broken)
-            if not after_break and (not previous_end or previous_end < last_line):
+            if has_command and not after_break and (not previous_end or previous_end < last_line):
                 yield _begins_line(text, first)
             previous_end = end
+        else:
+            has_command = True
         last_line = end
         if first.value not in _TALKING:
             yield from _characters(text.file, statement.words)
@@ -162,6 +165,9 @@ def _escaped(text: TextFile, word: Word) -> LintFinding | None:
 
 
 def _characters(file: str, words: list[Word]) -> Iterator[LintFinding]:
+    """Yield one finding for the characters of a command that only look like ASCII ones."""
+    first: LintFinding | None = None
+    edits: list[Edit] = []
     for word in words:
         if word.raw.isascii():
             continue
@@ -177,6 +183,9 @@ def _characters(file: str, words: list[Word]) -> Iterator[LintFinding]:
             fix = "write it in ASCII"
         else:
             continue
-        edits = () if "\n" in old else (Edit(word.line, word.column, old, new),)
         line, column = word.line, word.column
-        yield LintFinding(file, line, column, CHARACTERS, message, fix, ERROR, edits)
+        first = first or LintFinding(file, line, column, CHARACTERS, message, fix, ERROR)
+        if "\n" not in old:
+            edits.append(Edit(line, column, old, new))
+    if first is not None:
+        yield replace(first, edits=tuple(edits))

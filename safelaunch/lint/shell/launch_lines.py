@@ -26,6 +26,7 @@ _PORT_NAME = re.compile(r"(?i)(.*[_-])?port")
 _ENDPOINT = re.compile(r"[\w.\[\]:-]*:(?P<port>\d+)")
 _ASSIGNED_PORT = re.compile(r"(?P<name>(\w*_)?(PORT|port))=(?P<port>\d+)")
 _PROGRAM = re.compile(r".+\.(py|sh)")
+_OPTION_END = re.compile(r"(^|\s)-[^\s]*\s+$")
 _COUNT = re.compile(r"\d+")
 # what only a launcher understands: behind the script the program gets it, and rarely knows it
 _ONLY_LAUNCHERS = frozenset((
@@ -81,9 +82,11 @@ def check(text: TextFile, script: Script) -> Iterator[LintFinding]:
     for command in script.commands:
         yield from _ports(file, command)
     for line in read(script):
-        yield from _values(file, line)
+        value_findings = list(_values(file, line))
+        yield from value_findings
         yield from _repeated(file, line)
-        yield from _behind_program(file, line)
+        if not value_findings:  # else the program may be a part of the value
+            yield from _behind_program(file, line)
 
 
 def _placeholders(text: TextFile, script: Script) -> Iterator[LintFinding]:
@@ -94,9 +97,10 @@ def _placeholders(text: TextFile, script: Script) -> Iterator[LintFinding]:
         match = _PLACEHOLDER.match(rest)
         if match is None:
             continue
-        option = before.split()[-1:] if before[-1:].isspace() else ["--"]
+        is_word = not before[-1:].isspace()  # `http://<host>`, `DATA=<path>`
+        is_value = _OPTION_END.search(before) is not None
         # `sort <in> out` is valid: it reads one file and writes another
-        if option[0].startswith("-") or not rest[match.end() :].strip(" \\") or " " in match[0]:
+        if is_word or is_value or not rest[match.end() :].strip(" \\") or " " in match[0]:
             placeholders.append((match[0], line, column))
     if not placeholders:
         return

@@ -197,21 +197,25 @@ def _passwords(file: str, command: ShellCommand) -> Iterator[LintFinding]:
         return secrets.secret_finding(file, word.line, word.column, what)
 
     for word, next_word in pairwise(words):
-        is_flag = word.value.startswith("--") and _is_secret_flag(word.value)
-        if word.value == "--secret" and "=" in next_word.value:
-            continue  # `docker build --secret id=NAME` and others name a secret
         is_sshpass = word.value == "-p" and words[0].value.rpartition("/")[2] == "sshpass"
         is_literal = not next_word.expands and not next_word.value.startswith("-")
-        if (is_flag or is_sshpass) and is_literal and secrets.is_literal(next_word.value):
+        is_password = is_sshpass and secrets.is_literal(next_word.value)
+        if is_literal and (is_password or _is_secret_option(word.value, next_word.value)):
             yield finding(next_word, f"the value of {word.value}")
         if word.value == "login" and re.fullmatch(r"[0-9a-f]{40}", words[-1].value):
             yield finding(words[-1], "an API key of wandb")
     for word in words:
         name, _, value = word.value.partition("=")
-        is_flag = word.raw.startswith("--") and _is_secret_flag(name)
-        if is_flag and value and not word.expands and secrets.is_literal(value):
+        if word.raw.startswith("--") and not word.expands and _is_secret_option(name, value):
             yield finding(word, f"the value of {name}")
 
 
-def _is_secret_flag(flag: str) -> bool:
-    return is_secret_name(flag.lstrip("-").replace("-", "_"))
+def _is_secret_option(flag: str, value: str) -> bool:
+    """Whether an option and its value are a password, token or key."""
+    if not flag.startswith("--") or not is_secret_name(flag.lstrip("-").replace("-", "_")):
+        return False
+    if flag.endswith("secret") and "=" in value:
+        return False  # `docker build --secret id=NAME`: the name of a secret
+    # `--initializer_token toy`: a token of text
+    is_text = flag.endswith("token") and not secrets.is_random(value)
+    return bool(value) and not is_text and secrets.is_literal(value)

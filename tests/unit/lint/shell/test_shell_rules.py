@@ -97,6 +97,7 @@ def test_a_broken_continuation_is_found(text: str) -> None:
         "X='\n--lr 1\n'\n",
         "cut -d \\  -f 1 x\n",
         "torchrun a\\\nb.py\n",
+        "--lr 1 \\\n--x 2\n",
     ],
 )
 def test_a_continuation_that_does_no_harm_is_none(text: str) -> None:
@@ -153,6 +154,8 @@ def test_a_character_in_a_text_is_none(text: str) -> None:
         "MODEL=<PATH_OF_MODEL>\n",
         "cd <your_path>\n",
         "python t.py --host http://<node_ip>:8000\n",
+        "torchrun t.py \\\n  <your_arguments>\n",
+        "<your_command>\n",
     ],
 )
 def test_a_placeholder_is_found_once(text: str) -> None:
@@ -335,6 +338,11 @@ def test_a_secret_is_found_and_never_shown(text: str, secret: str) -> None:
         "export HF_TOKEN=hf_...\n",
         "huggingface-cli login --token hf_your_token\n",
         "docker build --secret id=KEYS_OF_CI .\n",
+        "gantry run --env-secret HF_TOKEN=my_hf_token -- x\n",
+        "export GITLAB_TOKEN='glpat-<your-token>'\n",
+        "docker run -e JUPYTER_PASSWORD=mypassword x\n",
+        "sky launch x.yaml --secret WANDB_API_KEY -y\n",
+        "python t.py --initializer_token toy --T-token=0.7\n",
     ],
 )
 def test_a_placeholder_or_reference_is_no_secret(text: str) -> None:
