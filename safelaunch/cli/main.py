@@ -71,7 +71,7 @@ class LazyGroup(click.Group):
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
             hint = did_you_mean(name, COMMANDS) or "safelaunch --help lists them"
-            if name.endswith((".yaml", ".yml")):
+            if name.endswith((".yaml", ".yml", ".json", ".sh", ".py")):
                 hint = f"safelaunch run {name}"
             raise ConfigError(f"no command `{name}`", hint=hint)
         return super().resolve_command(ctx, args)

@@ -29,6 +29,7 @@ def command(job: tuple[str, ...], **options: Any) -> int:
     \b
     safelaunch run --profile rtx5090 train.yaml
     safelaunch run --dry-run *.yaml
+    safelaunch run --profile cpu bash train.sh
     safelaunch run -- NCCL_P2P_DISABLE=1 accelerate launch --num_processes 4 t.py
     """  # noqa: D301 - \b is click's mark
     files, line = job, shared.pasted_line()

@@ -23,7 +23,7 @@ CHARACTERS = "shell-characters"
 _OPTION = re.compile(r"--?[A-Za-z][\w-]*(=.*)?|--?[A-Za-z][\w.-]*", re.DOTALL)
 # an override of Hydra or OmegaConf: `data.batch=3`, `+trainer.x=1`, `~a/b=c`; no name of a program
 _OVERRIDE = re.compile(r"(\+\+|\+|~)?[A-Za-z_]\w*([./@][A-Za-z_][\w@-]*)+=.*", re.DOTALL)
-_CASE_PATTERN = re.compile(r"""\s*\(?[^\s()"']+(\s*\|\s*[^\s()]+)*\s*\)""")
+_CASE_PATTERN = re.compile(r"""\s*\(?[^\s()|"']+(\s*\|\s*[^\s()|]+)*\s*\)""")
 _QUOTED = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\$\(.*\)|\$\{[^}]*\}|`[^`]*`""", re.DOTALL)
 _ESCAPED_BLANK = re.compile(r"\\[ \t](?P<rest>.*)", re.DOTALL)
 _JOINED = re.compile(r"\S\\\n(?P<next>--?[A-Za-z][\w-]*)")

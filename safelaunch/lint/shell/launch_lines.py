@@ -27,6 +27,7 @@ _ENDPOINT = re.compile(r"[\w.\[\]:-]*:(?P<port>\d+)")
 _ASSIGNED_PORT = re.compile(r"(?P<name>(\w*_)?(PORT|port))=(?P<port>\d+)")
 _PROGRAM = re.compile(r".+\.(py|sh)")
 _OPTION_END = re.compile(r"(^|\s)-[^\s]*\s+$")
+_MAX_WRAPPERS = 60  # words before a launcher: `srun` with its options, `uv run`
 _COUNT = re.compile(r"\d+")
 # what only a launcher understands: behind the script the program gets it, and rarely knows it
 _ONLY_LAUNCHERS = frozenset((
@@ -179,10 +180,10 @@ def _behind_program(file: str, line: LaunchLine) -> Iterator[LintFinding]:
 
 def _launch_line(words: Sequence[Word]) -> LaunchLine | None:
     """Return the launch line in a command, also behind `srun`, `uv run` and others."""
-    for at, word in enumerate(words):
+    for at, word in enumerate(words[:_MAX_WRAPPERS]):
         if word.expands and "/" not in word.value:
             continue
-        rest = [w.value for w in words[at:]]
+        rest = [w.value for w in words[at : at + 2]]  # no program has more words
         if _PROGRAM.fullmatch(word.value) or word.value in ("echo", "printf", "pip", "which"):
             return None
         module = rest[1] if rest[0] == "-m" and len(rest) > 1 else None
