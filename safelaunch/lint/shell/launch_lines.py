@@ -72,8 +72,15 @@ class LaunchLine(NamedTuple):
 
 
 def read(script: Script) -> Iterator[LaunchLine]:
-    """Yield the launch lines of a script."""
-    yield from filter(None, (_launch_line(command.words) for command in script.commands))
+    """Yield the launch lines of a script; a launcher may start another one (`srun torchrun`)."""
+    for command in script.commands:
+        line = _launch_line(command.words)
+        while line is not None:
+            yield line
+            program = line.program
+            if program is None or _PROGRAM.fullmatch(program.value):
+                break
+            line = _launch_line([program, *line.args])
 
 
 def check(text: TextFile, script: Script) -> Iterator[LintFinding]:
