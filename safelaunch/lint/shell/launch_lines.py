@@ -203,9 +203,11 @@ def _launch_line(words: Sequence[Word]) -> LaunchLine | None:
             name, count = launchers.programs()[program], len(program.split())
             if rest[1:count] != program.split()[1:]:
                 return None
-        table = launchers.load(name).FLAGS if name is not None else None
-        if name is None or table is None:
+        if name is None:
             return None
+        table = launchers.load(name).FLAGS
+        if table is None:
+            continue  # it may start another launcher
         if module is not None:
             table = launchers.load(name).MODULE_FLAGS.get(module, table)
         return _split(name, table, words[at + count :])

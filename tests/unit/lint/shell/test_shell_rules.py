@@ -189,6 +189,8 @@ def test_a_redirection_is_no_placeholder(text: str) -> None:
         "torchrun --nproc_per_node=eight train.py\n",
         "accelerate launch train.py \\\n  --main_process_port 1\n",
         "torchrun $ARGS train.py --nproc_per_node 8\n",
+        "srun -n 2 torchrun train.py --nproc_per_node 8\n",
+        "uv run --with x accelerate launch train.py --num_processes 8\n",
     ],
 )
 def test_a_launcher_flag_that_the_launcher_does_not_get_is_found(text: str) -> None:
@@ -205,6 +207,7 @@ def test_a_launcher_flag_that_the_launcher_does_not_get_is_found(text: str) -> N
         "python train.py --nproc_per_node 8\n",
         "accelerate launch --num_processes 2 train.py --num_processes 4\n",
         "accelerate config\n",
+        "python -m pkg.train torchrun x.py --nnodes 2\n",
         "accelerate launch train.py --mixed_precision bf16\n",
         "echo torchrun train.py --nnodes 2\n",
         "torchrun\n",
