@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from safelaunch.ssh.connection import Channel, Connection
     from safelaunch.ssh.prompt import SharedAnswers
 
-LOGIN_TRIPS = 7  # round trips that a connection and a login with a key take
+LOGIN_TRIPS = 5  # round trips of a login with a key, once the server has been reached
 
 
 class HostSession:
@@ -106,6 +107,7 @@ class HostResolver:
         def start_other() -> None:
             nonlocal start
             start = time.monotonic()  # what was imported before says nothing of the line
+            threading.Thread(target=lambda: self._digest, daemon=True).start()
             before_login()
 
         host, connection = self.host(name), self.connect(name, start_other)

@@ -152,13 +152,10 @@ def _connect(
     if selection.uses_openssh(target, routes):
         before_login()
         return _connect_openssh(target, ask, notify)
-    from safelaunch.ssh import paramiko_patches
     from safelaunch.ssh.paramiko_connection import connect_paramiko
 
-    paramiko_patches.paramiko()
-    before_login()
     try:
-        return connect_paramiko(target, routes, ask, notify)
+        return connect_paramiko(target, routes, ask, notify, before_login)
     except NoCommonAlgorithm:
         if not selection.may_use_openssh(target):
             raise

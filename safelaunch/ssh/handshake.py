@@ -34,16 +34,21 @@ def login(
     via: Any,
     ask: Prompter | None,
     notify: Callable[[str], None],
+    *,
+    before_login: Callable[[], object],
 ) -> tuple[Any, str]:
     """Return an open transport to a target, and the accepted credential.
 
     `via` is the transport of a jump host, or None. `routes` are all targets of this machine.
-    Raises HostError.
+    `before_login` starts other work, each time the server has been reached. Raises HostError.
     """
     verifier = HostKeyVerifier(target, routes)
 
     def exchange(attempt: int) -> Any:
-        return _key_exchange(target, verifier, proxy.open_stream(target, via, notify), attempt)
+        stream = proxy.open_stream(target, via, notify)
+        paramiko_patches.paramiko()  # its import takes as long as the server's start of a session
+        before_login()
+        return _key_exchange(target, verifier, stream, attempt)
 
     transport = with_retries(target.name, notify, exchange)
     try:

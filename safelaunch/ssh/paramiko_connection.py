@@ -37,7 +37,11 @@ _CHANNEL_REQUEST = 98
 
 
 def connect_paramiko(
-    target: Target, routes: Sequence[Target], ask: Prompter | None, notify: Callable[[str], None]
+    target: Target,
+    routes: Sequence[Target],
+    ask: Prompter | None,
+    notify: Callable[[str], None],
+    before_login: Callable[[], object],
 ) -> ParamikoConnection:
     """Return a connection to one of a machine's routes. Raises HostError."""
     transports: list[Any] = []
@@ -45,13 +49,15 @@ def connect_paramiko(
     try:
         for hop in target.jumps:
             try:
-                via, _ = handshake.login(hop, (hop,), via, ask, notify)
+                via, _ = handshake.login(hop, (hop,), via, ask, notify, before_login=before_login)
             except HostError as e:
                 text = f"jump host `{hop.name}`: {e.message}"
                 raise type(e)(text, where=target.name, hint=e.hint) from e
             via.host = hop.name
             transports.append(via)
-        transport, credential = handshake.login(target, routes, via, ask, notify)
+        transport, credential = handshake.login(
+            target, routes, via, ask, notify, before_login=before_login
+        )
         transports.append(transport)
         return ParamikoConnection(target, transports, credential)
     except BaseException:

@@ -40,8 +40,10 @@ def open_stream(target: Target, via: Any, notify: Callable[[str], None]) -> Stre
 def _connect_tcp(target: Target) -> socket.socket:
     seconds = target.connect_timeout or CONNECT_TIMEOUT
     family = _FAMILIES.get(target.family, socket.AF_UNSPEC)
+    # the codec of str, for names that are not ASCII, takes 2 ms to import
+    name = target.address.encode() if target.address.isascii() else target.address
     try:
-        resolved = socket.getaddrinfo(target.address, target.port, family, socket.SOCK_STREAM)
+        resolved = socket.getaddrinfo(name, target.port, family, socket.SOCK_STREAM)
     except (OSError, UnicodeError) as e:
         raise errors.name_not_resolved(target, e) from e
     failure: OSError = OSError("the name has no address")

@@ -5,13 +5,13 @@ the stack overflows, and neither composer limits aliases. No YAML 1.1 types are 
 schema types a plain scalar by the type of its key.
 """
 
+# ruff: noqa: PLC0415 - PyYAML, 9 ms: `ps --host` reads no file where there are no hosts of one
+
 from __future__ import annotations
 
 import os
 import stat
 from typing import Any
-
-import yaml
 
 from safelaunch.config.yaml_io.node import Node
 from safelaunch.errors import ConfigError
@@ -20,8 +20,6 @@ from safelaunch.model import Origin
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 64
 MAX_NODES = 100_000  # after aliases are expanded: an alias bomb passes this long before memory
-
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_file(path: str, shown: str) -> Node:
@@ -65,9 +63,12 @@ def read_text(path: str, shown: str) -> str:
 
 def parse(text: str, shown: str) -> Node:
     """Return the map that the YAML text holds."""
+    import yaml
+
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     builder = _Builder(shown)
     try:
-        for event in yaml.parse(text, Loader=_LOADER):
+        for event in yaml.parse(text, Loader=loader):
             builder.add_event(event)
     except yaml.MarkedYAMLError as e:
         mark = e.problem_mark or e.context_mark
@@ -116,6 +117,8 @@ class _Builder:
         self.documents = 0
 
     def add_event(self, event: Any) -> None:
+        import yaml
+
         origin = Origin(self.shown, event.start_mark.line + 1, event.start_mark.column + 1)
         if isinstance(event, yaml.ScalarEvent):
             self._check_tag(event, origin)
