@@ -64,6 +64,7 @@ class _ContentCopier:
         self._store = store
         self._root = root
         self._left = MAX_BYTES
+        self._too_much = f"more than {transfer_size(MAX_BYTES)} that no commit has"
         self._copied: list[str] = []
         self.problems: dict[str, str] = {}  # file -> why its content is not stored
 
@@ -88,12 +89,16 @@ class _ContentCopier:
             return
         if self._store.has(file.content):
             return
+        if not self._left:
+            self.problems[file.path] = self._too_much
+            return
         path = os.path.join(self._root, *file.path.split("/"))
         try:
             size = os.path.getsize(path)
             why = f"larger than {transfer_size(MAX_SIZE)}" if size > MAX_SIZE else ""
-            if size > self._left:
-                why = why or f"more than {transfer_size(MAX_BYTES)} that no commit has"
+            if not why and size > self._left:
+                self._left = 0  # what is still to come is not even looked at: it may be thousands
+                why = self._too_much
             if not why:
                 with open(path, "rb") as source:
                     why = self._put(source.read(), file.content)

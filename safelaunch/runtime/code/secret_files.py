@@ -70,12 +70,19 @@ _QUICK = re.compile(
 
 def is_secret(path: str, local: str) -> bool:
     """Whether a file of a project holds a secret; `local` is where it can be read."""
-    return _is_suspect(path, _NAME) or (_is_suspect(path, _SUSPECT) and _holds_secret(local))
+    candidate = _candidate(path)
+    if candidate is None:
+        return False
+    is_suspect = _SUSPECT.fullmatch(candidate) is not None
+    return _NAME.fullmatch(candidate) is not None or (is_suspect and _holds_secret(local))
 
 
 def may_be_secret(path: str) -> bool:
     """Whether a file has a name under which secrets are kept, whatever it contains."""
-    return _is_suspect(path, _NAME) or _is_suspect(path, _SUSPECT)
+    candidate = _candidate(path)
+    if candidate is None:
+        return False
+    return any(names.fullmatch(candidate) is not None for names in (_NAME, _SUSPECT))
 
 
 def holds_private_key(data: bytes) -> bool:
@@ -83,14 +90,13 @@ def holds_private_key(data: bytes) -> bool:
     return _KEY.search(data) is not None
 
 
-def _is_suspect(path: str, names: Pattern[str]) -> bool:
+def _candidate(path: str) -> str | None:
+    """Return a path in lower case, as the patterns are; None where none of them can match."""
     path = path.lower()
     folder, _, name = path.rpartition("/")
     if _QUICK.search(name) is None and not _may_hold_secrets(folder):
-        return False
-    if _TEMPLATE.fullmatch(path):
-        return False
-    return names.fullmatch(path) is not None
+        return None
+    return None if _TEMPLATE.fullmatch(path) else path
 
 
 @functools.lru_cache(maxsize=None)
