@@ -44,7 +44,8 @@ def read(item: Entry) -> FileContent:
     if not unchanged:
         data, unchanged = _read_once(item.local)
     is_shell = item.path.endswith((".sh", ".bash", ".zsh", ".ksh"))
-    if b"\r\n" in data and not item.verbatim and (is_shell or _INTERPRETED.match(data)):
+    is_script = is_shell or _INTERPRETED.match(data) is not None
+    if is_script and not item.verbatim and b"\r\n" in data:  # the search goes last: 0.4 GB/s
         data = data.replace(b"\r\n", b"\n")
     return FileContent(data, data[:2] == b"#!", unchanged)
 

@@ -46,7 +46,7 @@ def code_record(
         files=len(files),
     )
     copier = _ContentCopier(ContentStore(home), root)
-    copier.put_manifest(text)
+    copier.put_manifest(text, record.manifest)
     committed = frozenset() if state is None else state.committed - state.changed
     for file in files:
         if file.mode != manifest.LINK and file.path not in committed:
@@ -76,9 +76,9 @@ class _ContentCopier:
             why = e.strerror or str(e)
             self.problems.update(dict.fromkeys([_ALL, *self._copied], why))
 
-    def put_manifest(self, text: bytes) -> None:
+    def put_manifest(self, text: bytes, digest: str) -> None:
         try:
-            self._store.put(text)
+            self._store.put(text, digest)
         except OSError as e:
             self.problems[_ALL] = e.strerror or str(e)
 
@@ -94,15 +94,16 @@ class _ContentCopier:
             return
         path = os.path.join(self._root, *file.path.split("/"))
         try:
-            size = os.path.getsize(path)
-            why = f"larger than {transfer_size(MAX_SIZE)}" if size > MAX_SIZE else ""
-            if not why and size > self._left:
-                self._left = 0  # what is still to come is not even looked at: it may be thousands
-                why = self._too_much
-            if not why:
-                with open(path, "rb") as source:
+            with open(path, "rb", buffering=0) as source:
+                size = os.fstat(source.fileno()).st_size
+                if size > MAX_SIZE:
+                    why = f"larger than {transfer_size(MAX_SIZE)}"
+                elif size > self._left:
+                    self._left = 0  # what is still to come is not even opened: it may be thousands
+                    why = self._too_much
+                else:
                     why = self._put(source.read(), file.content)
-                self._copied.append(file.path)
+                    self._copied.append(file.path)
         except OSError as e:
             why = e.strerror or str(e)
         if why:
@@ -111,11 +112,11 @@ class _ContentCopier:
     def _put(self, data: bytes, content: str) -> str:
         if manifest.digest(data) != content:
             data = data.replace(b"\r\n", b"\n")  # as a sync sends a shell script
-        if manifest.digest(data) != content:
-            return EDITED
+            if manifest.digest(data) != content:
+                return EDITED
         if secret_files.holds_private_key(data):
             return _LEFT_OUT
-        self._store.put(data)
+        self._store.put(data, content)
         self._left -= len(data)
         return ""
 

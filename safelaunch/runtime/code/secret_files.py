@@ -38,6 +38,7 @@ _SUSPECTS = (
     "*_ed25519", "*_key", "*-key", "*credential*.json", "*service[-_]account*", "*secret*.json",
     "*service*account*.json", "*[-_]key.json", "token", "token.json",
 )  # fmt: skip
+_KEY_HEAD = b"-----BEGIN "
 _PRIVATE_KEY = rb"-----BEGIN (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
 _KEY = re.compile(_PRIVATE_KEY)
 _CONTENTS = re.compile(
@@ -87,7 +88,7 @@ def may_be_secret(path: str) -> bool:
 
 def holds_private_key(data: bytes) -> bool:
     """Whether a private key is part of a text."""
-    return _KEY.search(data) is not None
+    return _KEY_HEAD in data and _KEY.search(data) is not None
 
 
 def _candidate(path: str) -> str | None:

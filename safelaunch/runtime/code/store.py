@@ -1,4 +1,4 @@
-"""Contents of code that no commit has, by their hash, compressed, below safelaunch's folder.
+"""Contents of code that no commit has, by their hash, below safelaunch's folder.
 
 What one run adds is one file, the pack: thousands of small files would take seconds. `index` has a
 line for each content: its hash, its pack, and where it is in it. Readable by their owner only; a
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 _FOLDER, _INDEX, _PART = "code", "index", ".part"
 _ABANDONED = 86400  # seconds after which no start works on a file any more
-_LEVEL = 1  # half of the size at a fifth of the time of the default
+# An edit is compressed: half of the size at a fifth of the time of the default level. A whole
+# project is not, at level 0: to compress it takes longer than all else of a start.
+_LEVEL, _WHOLE_LEVEL = 1, 0
+_EDIT = 1 << 20  # bytes in the pack of one run
 _FIELDS = 4  # of a line of the index
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
 
@@ -75,9 +78,12 @@ class ContentStore:
             self._reused.add(pack)
         return True
 
-    def put(self, data: bytes) -> str:
-        """Add a content, if it is not there yet, and return its hash. Raises OSError."""
-        content = manifest.digest(data)
+    def put(self, data: bytes, content: str | None = None) -> str:
+        """Add a content, if it is not there yet, and return its hash. Raises OSError.
+
+        `content`: the hash, where the caller has computed it.
+        """
+        content = content or manifest.digest(data)
         if not self.has(content):
             if self._pack is None:
                 os.makedirs(self._folder, 0o700, exist_ok=True)
@@ -85,7 +91,7 @@ class ContentStore:
                 flags = _APPEND | os.O_EXCL
                 fd = os.open(self._path(self._pack_name + _PART), flags, 0o600)
                 self._pack = os.fdopen(fd, "wb")
-            packed = zlib.compress(data, _LEVEL)
+            packed = zlib.compress(data, _LEVEL if self._size < _EDIT else _WHOLE_LEVEL)
             self._pack.write(packed)
             self._added[content] = self._size, len(packed)
             self._size += len(packed)

@@ -174,3 +174,12 @@ def test_what_a_killed_start_left_is_swept_and_never_read(home: str) -> None:
     store.put(b"text")
     store.close()
     assert [part.exists() for part in parts] == [False, True]
+
+
+def test_contents_are_kept_alike_whether_compressed_or_not(tmp_path: Path) -> None:
+    store = ContentStore(str(tmp_path))
+    texts = [os.urandom(1 << 20) + b"a" * 1000, b"b" * 1000]  # what is behind the first is stored
+    contents = [store.put(text) for text in texts]
+    store.close()
+    again = ContentStore(str(tmp_path))
+    assert [again.get(content) for content in contents] == texts
