@@ -47,19 +47,18 @@ class ContentStore:
                 lines = file.read().splitlines()
         except OSError:
             return {}
-        rows = (line.split() for line in lines)
         try:
             packs = set(os.listdir(self._folder))
         except OSError:
-            packs = set()
-        return {
-            row[0]: (row[1], int(row[2]), int(row[3]))
-            for row in rows
-            if len(row) == _FIELDS  # no torn line
-            and row[2].isdigit()
-            and row[3].isdigit()
-            and os.path.basename(row[1]) in packs  # not swept since
-        }
+            return {}
+        places = {}
+        for row in map(str.split, lines):  # tens of thousands, at each start
+            if len(row) == _FIELDS and row[1] in packs:  # not torn, and not swept since
+                try:
+                    places[row[0]] = (row[1], int(row[2]), int(row[3]))
+                except ValueError:
+                    pass
+        return places
 
     def _path(self, name: str) -> str:
         return os.path.join(self._folder, os.path.basename(name))
