@@ -11,7 +11,6 @@ import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from typing import Pattern
 
 # of the end of a path, in lower case
@@ -48,7 +47,8 @@ _CONTENTS = re.compile(
 _MAX_READ = 1 << 16  # bytes of a file that are searched
 
 
-def _matcher(patterns: Iterable[str]) -> Pattern[str]:
+@functools.lru_cache(maxsize=None)  # most projects have no name that needs one: 2 ms
+def _matcher(patterns: tuple[str, ...]) -> Pattern[str]:
     """Return one expression for patterns of the end of a path; `/*` at an end is all below."""
     texts = []
     for pattern in patterns:
@@ -60,7 +60,6 @@ def _matcher(patterns: Iterable[str]) -> Pattern[str]:
     return re.compile(f"(?:.*/)?(?:{'|'.join(texts)})", re.DOTALL)
 
 
-_NAME, _TEMPLATE, _SUSPECT = map(_matcher, (_NAMES, _TEMPLATES, _SUSPECTS))
 # most names have none of these, which is quicker to see than that no pattern matches
 _QUICK = re.compile(
     r"\.env|netrc|rc$|pass|cnf|cred|cfg|boto|kaggle|kube|id_|p12|ppk|pfx|jks|keystore|kdbx|tfstate"
@@ -74,8 +73,9 @@ def is_secret(path: str, local: str) -> bool:
     candidate = _candidate(path)
     if candidate is None:
         return False
-    is_suspect = _SUSPECT.fullmatch(candidate) is not None
-    return _NAME.fullmatch(candidate) is not None or (is_suspect and _holds_secret(local))
+    if _matcher(_NAMES).fullmatch(candidate) is not None:
+        return True
+    return _matcher(_SUSPECTS).fullmatch(candidate) is not None and _holds_secret(local)
 
 
 def may_be_secret(path: str) -> bool:
@@ -83,7 +83,7 @@ def may_be_secret(path: str) -> bool:
     candidate = _candidate(path)
     if candidate is None:
         return False
-    return any(names.fullmatch(candidate) is not None for names in (_NAME, _SUSPECT))
+    return any(_matcher(names).fullmatch(candidate) is not None for names in (_NAMES, _SUSPECTS))
 
 
 def holds_private_key(data: bytes) -> bool:
@@ -97,7 +97,7 @@ def _candidate(path: str) -> str | None:
     folder, _, name = path.rpartition("/")
     if _QUICK.search(name) is None and not _may_hold_secrets(folder):
         return None
-    return None if _TEMPLATE.fullmatch(path) else path
+    return None if _matcher(_TEMPLATES).fullmatch(path) else path
 
 
 @functools.lru_cache(maxsize=None)

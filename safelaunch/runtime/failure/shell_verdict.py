@@ -4,6 +4,8 @@ Scripts that the command names are read once the job is over: one that was chang
 shows nothing. Never raises.
 """
 
+# ruff: noqa: PLC0415 - the reader of shell scripts, 10 ms: only where a program has failed
+
 from __future__ import annotations
 
 import os
@@ -11,7 +13,6 @@ import stat
 
 from safelaunch.runtime.rank_exits import STEP
 from safelaunch.runtime.records import PlannedNode, PlanRecord
-from safelaunch.runtime.shell import failures
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ class ShellVerdict:
         """Return whether the shell handles a program's failure; None where that is unknown."""
         if not end.program or not self.argv:
             return None
+        from safelaunch.runtime.shell import failures
+
         return failures.handles(self.setup, self.argv, end.program, self._read, self._turn(end))
 
     def _turn(self, end: ProcessEnd) -> tuple[int, int]:
