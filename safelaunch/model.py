@@ -11,6 +11,7 @@ import posixpath
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,19 +205,33 @@ class ProfileVar:
     example: str = ""
 
 
+class ProfileFact(NamedTuple):
+    """A fact of a platform, where it comes from, and where the profile states it."""
+
+    value: str
+    source: str
+    origin: Origin
+
+
 @dataclass(frozen=True, slots=True)
 class Profile:
     """A hardware platform and the variables that it needs."""
 
     name: str
     description: str = ""
-    accelerator: str = "cuda"  # cuda or cpu
+    accelerator: str = "cuda"  # a key of runtime.accelerators
     gpu_names: str = ""  # regular expression for the whole name that nvidia-smi prints
-    facts: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, ProfileFact] = field(default_factory=dict)
     env: tuple[ProfileVar, ...] = ()
     site: tuple[ProfileVar, ...] = ()  # variables that only the site knows: no value
-    ladder: tuple[tuple[tuple[str, str], ...], ...] = ()
+    ladder: tuple[tuple[ProfileVar, ...], ...] = ()
+    sources: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    checked: Mapping[str, str] = field(default_factory=dict)  # file -> date its sources were read
+
+    def fact(self, name: str) -> str:
+        """Return a fact of the platform; empty where the profile does not state it."""
+        return self.facts[name].value if name in self.facts else ""
 
 
 @dataclass(frozen=True, slots=True)

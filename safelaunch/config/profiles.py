@@ -42,28 +42,27 @@ def load(name: str, where: Origin, base: str) -> Profile:
 
     `base` is the folder that a relative path starts from. Raises ConfigError.
     """
-    files: list[str] = []
+    files: dict[str, str] = {}
     fields, _ = PROFILE.read(_tree(name, where, base, files, ()))
-    steps = fields.pop("ladder", ())
-    for var in (var for step in steps for var in step):
-        if var.value is None:
-            message = f"a ladder step sets `{var.name}`, null is no value"
-            raise ConfigError(message, where=var.origin)
-    ladder = tuple(tuple((var.name, str(var.value)) for var in step) for step in steps)
-    for key in ("extends", "sources"):
+    for key in ("extends", "checked"):
         fields.pop(key, None)
     stem = os.path.basename(name).removesuffix(".yaml").removesuffix(".yml")
-    return Profile(name=stem, ladder=ladder, files=tuple(files), **fields)
+    checked = {file: date for file, date in files.items() if date}
+    return Profile(name=stem, files=tuple(files), checked=checked, **fields)
 
 
-def _tree(name: str, where: Origin, base: str, files: list[str], chain: tuple[str, ...]) -> Node:
+def _tree(
+    name: str, where: Origin, base: str, files: dict[str, str], chain: tuple[str, ...]
+) -> Node:
+    """Return the keys of a profile over those of its parents; `files` gets each file's date."""
     path, shown = _find(name, where, base)
     if path in chain or len(chain) >= MAX_DEPTH:
         problem = "leads back to" if path in chain else "is nested too deep at"
         raise ConfigError(f"`extends` {problem} {shown}", where=where)
     tree = read_file(path, shown)
     PROFILE.check_keys(tree)
-    files.append(shown)
+    date = tree.get("checked")
+    files[shown] = "" if date is None else date.text
     return PROFILE.with_parents(
         tree,
         lambda parent: _tree(

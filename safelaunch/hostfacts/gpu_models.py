@@ -31,7 +31,7 @@ MODELS = (
     _model("rtx4090", r"GeForce RTX 4090( D)?", r"GeForce RTX 4090 D"),
     _model("rtx5090", r"GeForce RTX 5090( D( v2)?)?", r"GeForce RTX 5090 D"),
     _model("rtxa6000", r"RTX A6000", r"RTX A600"),
-    _model("rtx6000ada", r"RTX 6000 Ada Generation", r"RTX 6000"),
+    _model("rtx6000ada", r"RTX (6000|5880) Ada Generation", r"RTX (6000|5880 A)"),
     _model(
         "rtxpro6000",
         r"RTX PRO 6000 Blackwell( Max-Q)? (Workstation|Server) Edition",
@@ -40,6 +40,7 @@ MODELS = (
     _model("v100", r"Tesla V100S?-(SXM[23]|PCIE|DGXS)-(16|32)GB(-LS)?", r"Tesla V100S?-[SPD]"),
     _model("t4", r"(Tesla )?T4", r"Tesla T4$"),
     _model("l4", r"L4", r"L4$"),
+    _model("l20", r"L20", r"L20$"),
     _model("l40s", r"L40S?", r"L40S?$"),
     _model("a10", r"A10[GM]?", r"A10[GM]?$"),
     _model("a100-pcie", r"A100(-PCIE-40GB| 80GB PCIe)", r"A100(-P| 8)"),
@@ -52,8 +53,15 @@ MODELS = (
     _model("h200", r"H200( NVL)?", r"H200 N"),
     _model("gh200", r"GH200 (120GB|480GB|144G HBM3e)", r"GH200 \d"),
     _model("b200", r"B200", r"B200$"),
+    _model("b300", r"B300 SXM6 AC", r"B300 S"),
+    _model("gb200", r"GB200", r"GB200$"),
+    _model("gb300", r"GB300", r"GB300$"),
+    _model("gb10", r"GB10", r"GB10$"),
     _model("mi250x", r"AMD (Instinct|INSTINCT) MI250X.*", r"AMD (Instinct|INSTINCT) MI250X", "amd"),
     _model("mi300x", r"AMD (Instinct|INSTINCT) MI300X.*", r"AMD (Instinct|INSTINCT) MI300X", "amd"),
+    _model("mi325x", r"AMD (Instinct|INSTINCT) MI325X.*", r"AMD (Instinct|INSTINCT) MI325X", "amd"),
+    _model("mi355x", r"AMD (Instinct|INSTINCT) MI35[05]X.*", r"AMD Instinct MI35[05]X", "amd"),
+    _model("ascend910c", r"Ascend910", r"Ascend910$", "huawei"),
     _model("ascend910b", r"(Ascend ?)?910B([1-4](C|-1|_1)?)?", r"(Ascend ?)?910B", "huawei"),
 )
 

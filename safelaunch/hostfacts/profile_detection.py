@@ -14,6 +14,7 @@ _VERSION = re.compile(r"[0-9]+(\.[0-9A-Za-z]+)+(\+[0-9A-Za-z.]+)?")
 # NCCL reports 2.26.2 for two builds; the one for CUDA 12.8 is the wheel 2.26.2.post1
 # (NVIDIA/nccl issue 1637, cuobjdump of the wheels)
 _REBUILT = {("2.25.1", "12.8"): "2.25.1.post1", ("2.26.2", "12.8"): "2.26.2.post1"}
+_UNKNOWN_STATUS = {"U", "N/A"}  # of a pair in `nvidia-smi topo -p2p r`
 
 
 class ProfileMatch(NamedTuple):
@@ -59,9 +60,9 @@ def profile_for_gpu(name: str, profiles: Sequence[Profile]) -> str | None:
 
 
 def gate_facts(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Return the known versions of nccl, driver, torch and cuda, as in a hosts file.
+    """Return what is known of nccl, driver, torch, cuda and p2p, as in a hosts file.
 
-    `cuda` is the version that torch was built with.
+    `cuda` is the version that torch was built with, `p2p` whether any two GPUs have peer access.
     """
     torch = facts.get("torch") or {}
     versions = {
@@ -70,7 +71,17 @@ def gate_facts(facts: Mapping[str, Any]) -> dict[str, str]:
         "torch": torch.get("version"),
         "cuda": torch.get("cuda"),
     }
-    return {k: v for k, v in versions.items() if isinstance(v, str) and _VERSION.fullmatch(v)}
+    known = {k: v for k, v in versions.items() if isinstance(v, str) and _VERSION.fullmatch(v)}
+    p2p = _peer_access((facts.get("gpus") or {}).get("peers") or {})
+    return known if p2p is None else {**known, "p2p": p2p}
+
+
+def _peer_access(peers: Mapping[str, Any]) -> str | None:
+    """Return `yes` where a pair has peer access, `no` where none has; None if it is not known."""
+    if peers.get("ok"):
+        return "yes"
+    statuses = {status for _, _, status in peers.get("pairs") or ()}
+    return "no" if statuses and not statuses & _UNKNOWN_STATUS else None
 
 
 def _nccl(nccl: Mapping[str, Any]) -> str | None:

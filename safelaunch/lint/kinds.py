@@ -53,7 +53,7 @@ _OVERLAY_KEYS = frozenset(
 )
 _PROFILE = frozenset((
     "extends", "description", "accelerator", "gpu_names", "facts", "env", "site", "ladder",
-    "sources",
+    "sources", "checked",
 ))  # fmt: skip
 _ACCELERATE = frozenset((
     "compute_environment", "distributed_type", "deepspeed_config", "fsdp_config",

@@ -65,7 +65,7 @@ def select(
 
     `climb`: the start is below the ladder, so variables of its steps are left out and become rungs.
     """
-    on_ladder = {name for step in profile.ladder for name, _ in step} if climb else set()
+    on_ladder = {e.var.name for step in profile.ladder for e in step} if climb else set()
     selected: list[EnvVar] = []
     undeclared: dict[str, list[str]] = {}
     open_gates: dict[str, tuple[Gate, ...]] = {}
@@ -133,36 +133,67 @@ def decide(node: NodePlan, versions: Mapping[str, str]) -> tuple[NodePlan, tuple
     """
     env, reasons = dict(node.env), []
     by_gate: dict[tuple[str, str], list[str]] = {}
+    closed = closed_gates(node, versions)
     for name, open_gates in node.open_gates.items():
-        for gate in open_gates:
+        # a closed gate decides alone: the variable's other gates do not matter then
+        for gate in (closed[name],) if name in closed else open_gates:
             by_gate.setdefault((gate.key, gate.condition), []).append(name)
-            value = versions.get(gate.key)
-            if value is not None and not holds(value, gate.condition, gate.origin):
-                beaten = env[name].beats[:1] if name in env else ()
-                env.pop(name, None)
-                env.update({var.name: var for var in beaten})
+        if name in closed:
+            beaten = env.pop(name).beats[:1] if name in env else ()
+            env.update({var.name: var for var in beaten})
+    explained: set[str] = set()
     for (key, condition), names in by_gate.items():
-        label, value, needed = LABELS.get(key, key), versions.get(key), describe(condition)
-        is_set = [name for name in names if name in env]
-        cost = "; slower: GPU traffic goes over TCP" if "NCCL_SHM_DISABLE" in is_set else ""
+        value, needed = versions.get(key), describe(condition)
+        if value is None and explained.issuperset(names):
+            continue  # the reason above says why they are set
+        explained.update(names)
+        cost = "; slower: GPU traffic goes over TCP" if "NCCL_SHM_DISABLE" in names else ""
         if value is None:
+            what = "peer access" if key == "p2p" else f"{LABELS.get(key, key)} version"
             reasons.append(
-                f"{label} version not found: {', '.join(names)} set to be safe (needed {needed})"
+                f"{what} not found: {', '.join(names)} set to be safe (needed {needed})"
                 f"{cost}; --no-workarounds lifts them"
             )
-        elif is_set:
-            reasons.append(f"{label} {value} found: {', '.join(names)} set (needed {needed}){cost}")
+            continue
+        found = _PEERS[value] if key == "p2p" else f"{LABELS.get(key, key)} {value} found"
+        if closed.keys() & set(names):
+            reasons.append(f"{found}: {', '.join(names)} not set (needed {needed})")
         else:
-            reasons.append(f"{label} {value} found: {', '.join(names)} not set (needed {needed})")
+            reasons.append(f"{found}: {', '.join(names)} set (needed {needed}){cost}")
     return replace(node, env=env, open_gates={}), tuple(reasons)
 
 
-LABELS = {"nccl": "NCCL", "driver": "NVIDIA driver", "torch": "PyTorch", "cuda": "CUDA"}
+def closed_gates(node: NodePlan, versions: Mapping[str, str]) -> dict[str, Gate]:
+    """Return the first open gate of each variable that the versions of the machine close."""
+    closed: dict[str, Gate] = {}
+    for name, open_gates in node.open_gates.items():
+        for gate in open_gates:
+            value = versions.get(gate.key)
+            if value is not None and not holds(value, gate.condition, gate.origin):
+                closed.setdefault(name, gate)
+    return closed
+
+
+def needs_peer_access(node: NodePlan, versions: Mapping[str, str]) -> bool:
+    """Whether a variable hangs on peer access, which a command of the driver tells."""
+    closed = closed_gates(node, versions)
+    return "p2p" not in versions and any(
+        name not in closed and any(gate.key == "p2p" for gate in open_gates)
+        for name, open_gates in node.open_gates.items()
+    )
+
+
+LABELS = {"nccl": "NCCL", "driver": "NVIDIA driver", "torch": "PyTorch", "cuda": "CUDA",
+          "p2p": "GPUs"}  # fmt: skip
+_PEERS = {"yes": "the GPUs have peer access", "no": "the GPUs have no peer access"}
+_CONDITIONS = {"yes": "with peer access", "no": "without peer access"}  # of `p2p`
 _WORDS = {"<": "below", ">=": "from", "<=": "up to", ">": "above", "!=": "except", "==": "for"}
 
 
 def describe(condition: str) -> str:
     """Return a gate's condition in words: `below 2.26.5, except 2.26.2.post1`."""
+    if condition in _CONDITIONS:
+        return _CONDITIONS[condition]
     parts = []
     for part in condition.split(","):
         bound = part.strip().lstrip("<>=!").strip()
@@ -177,6 +208,8 @@ def holds(value: str, condition: str, where: Origin) -> bool:
     Versions compare in PEP 440's order, local parts (`+cu128`) left out. Raises ConfigError where
     the value is no version.
     """
+    if condition in _CONDITIONS:
+        return value == condition
     if value.isdigit() and condition.lstrip("<>=! ").isdigit():
         return _compare(int(value), condition)
     from packaging.version import InvalidVersion, Version
@@ -209,19 +242,20 @@ def _ladder(profile: Profile, declared: DeclaredFacts, steps: int) -> tuple[EnvV
 def _step(
     profile: Profile,
     declared: DeclaredFacts,
-    step: tuple[tuple[str, str], ...],
+    step: tuple[ProfileVar, ...],
     origin: Origin,
 ) -> tuple[EnvVar, ...]:
     """Return the variables of one step of the ladder for this topology."""
     entries = {entry.var.name: entry for entry in profile.env}
     variables = []
-    for name, value in step:
-        entry = entries.get(name)
-        if entry is None:
-            variables.append(EnvVar(name, value, origin, why=f"step of the {profile.name} ladder"))
-            continue
+    for entry in step:
+        default = entries.get(entry.var.name, entry)
         # a step is requested explicitly: only gates on the topology still count
-        topology = tuple(g for g in entry.gates if g.key in ("gpus", "nodes"))
-        if _undeclared_facts(topology, declared) is not None:
-            variables.append(replace(entry.var, value=value, origin=origin))
+        gates = (*entry.gates, *default.gates)
+        topology = tuple(g for g in gates if g.key in ("gpus", "nodes"))
+        if _undeclared_facts(topology, declared) is None:
+            continue
+        var = entry.var if entry.var.why else replace(default.var, value=entry.var.value)
+        why = var.why or f"step of the {profile.name} ladder"
+        variables.append(replace(var, origin=origin, why=why))
     return tuple(variables)

@@ -94,7 +94,11 @@ def profile_variables(
 ) -> Iterator[PlanWarning]:
     """Warn about variables set for want of a fact, and missing ones that only a site knows."""
     where, open_gates = f"profile {profile.name}", selection.open_gates
+    explained: set[str] = set()
     for fact, names in _set_for_undeclared(selection, env).items():
+        if explained.issuperset(names):
+            continue  # a start may not even ask for this fact
+        explained.update(names)
         needed = {describe(g.condition) for n in names for g in open_gates[n] if g.key == fact}
         message = (
             f"{', '.join(names)}: needed for {LABELS.get(fact, fact)} {' or '.join(sorted(needed))}"
@@ -132,7 +136,7 @@ def job_variables(
     from safelaunch.lint.env import names as env_names
     from safelaunch.lint.finding import NOTE
 
-    network = profile.facts.get("network", "") if profile else ""
+    network = profile.fact("network") if profile else ""
     facts = model.Facts(
         launcher=job.launcher,
         nodes=job.topology.nodes,
@@ -163,7 +167,7 @@ def job_variables(
 
 def _has_nvlink(profile: Profile | None) -> bool | None:
     """Whether NVLink joins all GPUs of a platform; None with bridges, or if unknown."""
-    nvlink = profile.facts.get("nvlink", "") if profile else ""
+    nvlink = profile.fact("nvlink") if profile else ""
     if nvlink.startswith("none"):
         return False
     return True if "NVSwitch" in nvlink and "bridge" not in nvlink else None

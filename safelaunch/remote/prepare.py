@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from safelaunch.checks.context import CheckContext
     from safelaunch.checks.quick import LiveRunsCheck, Report
-    from safelaunch.model import Plan
+    from safelaunch.model import NodePlan, Plan
     from safelaunch.remote.agent_client import Agent, PendingReply
     from safelaunch.remote.host_pool import HostPool
     from safelaunch.remote.transfer import CodeFolder, ProjectSync
@@ -78,7 +78,11 @@ def prepare(
     if transfer is not None:
         transfer.record_code()
     reports = together(machine_report, [report for report, _ in replies])
-    versions = together(_versions, [reply for _, reply in replies])
+
+    def read_versions(rank: int) -> dict[str, str]:
+        return _versions(plan.nodes[rank], machines[rank].agent, replies[rank][1])
+
+    versions = together(read_versions, range(len(machines)))
     check = None if quick_checks is None else quick_checks.finish(answers)
     routes = None
     if len(machines) > 1:
@@ -105,9 +109,15 @@ def prepare(
     )
 
 
-def _versions(reply: PendingReply | None) -> dict[str, str]:
+def _versions(node: NodePlan, agent: Agent, reply: PendingReply | None) -> dict[str, str]:
     """Return the versions that a host has reported for open gates. Raises HostError."""
-    return {} if reply is None else preflight.versions(_probe_answer(reply), {})
+    if reply is None:
+        return {}
+    versions = preflight.versions(_probe_answer(reply), {})
+    request = preflight.peer_request(node, versions)
+    if request is None:
+        return versions
+    return preflight.versions(_probe_answer(agent.ask("facts.probe", **request)), versions)
 
 
 def _choose_checkpoint(plan: Plan, machines: Sequence[Machine]) -> CheckpointChoice:

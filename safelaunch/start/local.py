@@ -114,8 +114,11 @@ def _report(node: NodePlan, caller: Caller, run_id: str) -> tuple[MachineReport,
     report = MachineReport(home, caller.home, caller.environ, python, bash, probe, version)
     if versions is None:
         return report, {}
-    saved = preflight.saved_versions(caller.home)
-    return report, preflight.versions(versions.answer(), saved)
+    values = preflight.versions(versions.answer(), preflight.saved_versions(caller.home))
+    request = preflight.peer_request(node, values)
+    if request is not None:
+        values = preflight.versions(Probe(request).answer(), values)
+    return report, values
 
 
 def _choose_checkpoint(plan: Plan, caller: Caller) -> CheckpointChoice:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from safelaunch import environ
 from safelaunch.errors import ConfigError, StartError
 from safelaunch.model import NodePlan, Slot, bind_word
+from safelaunch.plan import gates
 from safelaunch.runtime import FOLDER, commands
 from safelaunch.runtime.start import run_dir
 
@@ -159,6 +160,14 @@ def versions(answer: Mapping[str, Any], saved: Mapping[str, str]) -> dict[str, s
     from safelaunch.hostfacts import assemble, profile_detection
 
     return {**saved, **profile_detection.gate_facts(assemble.from_probe("", answer))}
+
+
+def peer_request(node: NodePlan, versions: Mapping[str, str]) -> dict[str, Any] | None:
+    """Return the request for the peer access of the GPUs; None where no variable hangs on it.
+
+    nvidia-smi takes up to seconds, so it runs only once the versions leave the question open.
+    """
+    return {"peers": True} if gates.needs_peer_access(node, versions) else None
 
 
 def saved_versions(home: str) -> Mapping[str, str]:

@@ -104,7 +104,7 @@ def _capability(host: HostContext, gpu: Gpu) -> tuple[int, int]:
     capability = cuda_compat.capability(gpu.get("compute_capability"))
     profile = host.profile
     if capability is None and profile and re.fullmatch(profile.gpu_names, gpu["name"] or ""):
-        capability = cuda_compat.capability(profile.facts.get("compute_capability"))
+        capability = cuda_compat.capability(profile.fact("compute_capability"))
     if capability is None:
         raise NotKnown(f"the compute capability of {gpu.get('name') or 'a GPU'} is not known")
     return capability
@@ -166,7 +166,7 @@ def nccl_build(host: HostContext) -> Answer | None:
         hint = pip_commands.install(host, [f"{_wheel(host)}>=2.26.5"], "--no-deps")
         return warn(f"{what} {problem}", hint) if problem else ok(f"{what} has {code}")
     profile = host.profile
-    least = cuda_compat.number(profile.facts.get("min_nccl") if profile else None)
+    least = cuda_compat.number(profile.fact("min_nccl") if profile else None)
     if profile is None or not least or cuda_compat.number(version) >= least:
         return ok(what)
     text = ".".join(map(str, least))

@@ -243,7 +243,13 @@ def profile_facts(host: HostContext) -> Answer | None:
     if not unneeded:
         is_known = real.keys() >= before.undeclared.keys()
         return ok("the profile's conditions agree with the host's facts") if is_known else None
-    facts = ", ".join(f"{fact} is {real[fact]}" for fact in before.undeclared if fact in real)
+    closed = {
+        gate.key: real[gate.key]
+        for name in unneeded
+        for gate in before.open_gates.get(name, ())
+        if gate.key in real and not gates.holds(real[gate.key], gate.condition, gate.origin)
+    }
+    facts = ", ".join(f"{fact} is {value}" for fact, value in closed.items())
     job = job_options.command_line(host)
     hint = f"`safelaunch check --host {host.name} --save {job}` writes it into the hosts file"
     if host.is_local:

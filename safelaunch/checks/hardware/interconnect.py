@@ -128,7 +128,7 @@ def _profile_has_nvlink(host: HostContext) -> bool:
     """
     if host.profile is None:
         return False
-    nvlink, pattern = host.profile.facts.get("nvlink", "none"), host.profile.gpu_names
+    nvlink, pattern = host.profile.fact("nvlink") or "none", host.profile.gpu_names
     gpus = visible_gpus.visible(host).gpus
     return not re.search("none|bridge", nvlink) and all(
         re.fullmatch(pattern, gpu["name"] or "") for gpu in gpus

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -25,29 +25,41 @@ if TYPE_CHECKING:
 @click.option("--detect", is_flag=True, help="Name the profile for the GPUs of this machine.")
 @click.option("--host", "hosts", multiple=True, metavar="NAME", help="Probe this host or group.")
 @click.option("--hosts", "hosts_path", metavar="FILE", help="Hosts file instead of your own.")
+@click.option("--sources", is_flag=True, help="Print what each value rests on, with its date.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
-    *, name: str | None, detect: bool, hosts: tuple[str, ...], hosts_path: str | None, as_json: bool
+    *,
+    name: str | None,
+    detect: bool,
+    hosts: tuple[str, ...],
+    hosts_path: str | None,
+    sources: bool,
+    as_json: bool,
 ) -> int:
     """List hardware profiles, or show one with every variable's reason, cost and source.
 
-    --detect probes the GPUs of this machine, or of hosts: exit code 1 if no profile matches them, 4
-    if a host could not be probed.
+    --detect probes the GPUs of this machine, or of hosts: exit code 1 if one of them has no
+    profile, 4 if a host could not be probed.
     """
     if detect:
-        if name is not None:
-            raise ConfigError("`--detect` with the name of a profile", hint="leave the name out")
+        if name is not None or sources:
+            what = "the name of a profile" if name is not None else "`--sources`"
+            raise ConfigError(f"`--detect` with {what}", hint="leave one of them out")
         return _detect(hosts, hosts_path, as_json=as_json)
     if hosts or hosts_path:
         raise ConfigError("profiles are the same on all hosts", hint="add --detect to probe a host")
     loaded = [_load(n) for n in ([name] if name else profiles.names())]
     if as_json:
         print_json({"version": 1, "profiles": [_json(p) for p in loaded]})
+    elif sources:
+        for profile in loaded:
+            _show_sources(profile)
     elif name:
         _show(loaded[0])
     else:
+        width = max(len(profile.name) for profile in loaded)
         for profile in loaded:
-            click.echo(f"{profile.name:<10} {profile.description}")
+            click.echo(f"{profile.name:<{width}}  {profile.description}")
     return 0
 
 
@@ -74,7 +86,8 @@ def _detect(names: tuple[str, ...], hosts_path: str | None, *, as_json: bool) ->
                 facts.warn_error(host, answer)
             continue
         match = match_profile(answer, builtin)
-        has_all = has_all and match.profile is not None
+        of_cards = match.by_name.values()
+        has_all = has_all and (match.profile is not None or (bool(of_cards) and all(of_cards)))
         listed.append(
             {
                 "host": host,
@@ -121,10 +134,11 @@ def _json(profile: Profile) -> dict[str, Any]:
         "name": profile.name,
         "description": profile.description,
         "accelerator": profile.accelerator,
-        "facts": dict(profile.facts),
+        "facts": {name: fact.value for name, fact in profile.facts.items()},
+        "sources": [source._asdict() for source in _sources(profile)],
         "env": [_variable(v) for v in profile.env],
         "site": [_variable(v) for v in profile.site],
-        "ladder": [dict(step) for step in profile.ladder],
+        "ladder": [{e.var.name: str(e.var.value) for e in step} for step in profile.ladder],
         "files": list(profile.files),
     }
 
@@ -146,8 +160,8 @@ def _variable(entry: ProfileVar) -> dict[str, Any]:
 def _show(profile: Profile) -> None:
     click.echo(f"{profile.name}: {profile.description}")
     click.echo(f"  from {', '.join(profile.files)}")
-    for key, value in profile.facts.items():
-        click.echo(f"  {key}: {value}")
+    for key, fact in profile.facts.items():
+        click.echo(f"  {key}: {fact.value}")
     if not profile.env:
         click.echo("\nno variables: NCCL's own defaults are right for these GPUs")
     for entry in profile.env:
@@ -161,12 +175,48 @@ def _show(profile: Profile) -> None:
     if profile.ladder:
         click.echo("\nladder: --nccl-ladder N sets the first N of these steps")
         for number, step in enumerate(profile.ladder, 1):
-            click.echo(f"  {number}  " + " ".join(f"{k}={v}" for k, v in step))
+            click.echo(f"  {number}  " + " ".join(f"{e.var.name}={e.var.value}" for e in step))
+            for entry in step:
+                _show_reasons(entry, "     ")
 
 
-def _show_reasons(entry: ProfileVar) -> None:
+class Source(NamedTuple):
+    """What a fact or variable of a profile rests on, and when that was last read."""
+
+    name: str
+    value: str
+    source: str
+    checked: str
+
+
+def _sources(profile: Profile) -> list[Source]:
+    """Return the sources of a profile: those of its facts, then of its variables and ladder."""
+    facts = [(name, fact.value, fact.source, fact.origin) for name, fact in profile.facts.items()]
+    steps = [entry for step in profile.ladder for entry in step if entry.var.source]
+    variables = [
+        (entry.var.name, str(entry.var.value or ""), entry.var.source, entry.var.origin)
+        for entry in (*profile.env, *profile.site, *steps)
+    ]
+    return [
+        Source(name, value, source, profile.checked.get(origin.source, ""))
+        for name, value, source, origin in (*facts, *variables)
+    ]
+
+
+def _show_sources(profile: Profile) -> None:
+    click.echo(f"{profile.name}: {profile.description}")
+    for entry in _sources(profile):
+        click.echo(f"  {entry.name}: {entry.value}" if entry.value else f"  {entry.name}")
+        date = f" (read {entry.checked})" if entry.checked else ""
+        click.echo(f"      {entry.source or 'no source'}{date}")
+    for source in profile.sources:
+        click.echo(f"  also read: {source}")
+
+
+def _show_reasons(entry: ProfileVar, indent: str = "  ") -> None:
     if entry.gates:
-        click.echo("  when    " + ", ".join(f"{g.key} {g.condition}" for g in entry.gates))
+        gates = ", ".join(f"{g.key} {g.condition}" for g in entry.gates)
+        click.echo(f"{indent}when    {gates}")
     for key in ("why", "cost", "source"):
         if getattr(entry.var, key):
-            click.echo(f"  {key:<7} {getattr(entry.var, key)}")
+            click.echo(f"{indent}{key:<7} {getattr(entry.var, key)}")

@@ -12,6 +12,7 @@ from safelaunch.config.schema.files import HOST, HOST_NAME
 from safelaunch.config.schema.host_types import INSTEAD, check_no_password
 from safelaunch.config.schema.interpreter import read_interpreter
 from safelaunch.config.schema.text_checks import check_kind, check_text, wrong
+from safelaunch.config.schema.types import Choice
 from safelaunch.config.yaml_io.reader import read_file
 from safelaunch.environ import check_rank_name
 from safelaunch.errors import ConfigError, did_you_mean
@@ -35,7 +36,7 @@ _OTHER_NAMES = {
     "username": "user", "mirror": "hub",
 }  # fmt: skip
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")
-_FACTS = ("nccl", "driver", "torch", "cuda")
+_FACTS = ("nccl", "driver", "torch", "cuda", "p2p")
 _VERSION = re.compile(r"[0-9]+(\.[0-9A-Za-z]+)+(\+[0-9A-Za-z.]+)?")
 
 
@@ -205,7 +206,9 @@ def _check_facts(facts: Node | None) -> None:
         if key.text not in _FACTS:
             hint = did_you_mean(key.text, _FACTS) or "known: " + ", ".join(_FACTS)
             raise ConfigError(f"unknown fact `{key.text}`", where=key.origin, hint=hint)
-        if not value.is_null and not _VERSION.fullmatch(value.text):
+        if key.text == "p2p" and not value.is_null:
+            Choice(("yes", "no")).read(value)
+        elif not value.is_null and not _VERSION.fullmatch(value.text):
             raise ConfigError(
                 f"`{value.text}` is no version of {key.text}",
                 where=value.origin,

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 _NAME = {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"}
 _FIELDS = ("value", "why", "cost", "source", "workaround", "when", "example")
-_GATES = ("gpus", "nodes", "nccl", "driver", "torch", "cuda")
+_GATES = ("gpus", "nodes", "nccl", "driver", "torch", "cuda", "p2p")
 _PART = r"(==|!=|<=|>=|<|>)?\s*[0-9]+(\.[0-9]+)*(\.post[0-9]+|rc[0-9]+)?"
 _CONDITION = rf"\s*{_PART}(\s*,\s*{_PART})*\s*"
+_YES_OR_NO = ("yes", "no")  # the condition of `p2p`
 _PATHS = ListOf(Text(), "paths", single=True)
 
 
@@ -103,11 +104,12 @@ class ProfileEnvType:
     def schema(self) -> Shape:
         note = json_types.nullable(json_types.text())
         condition = json_types.text(_CONDITION, 'expected a condition such as ">1"')
-        gates = json_types.record(dict.fromkeys(_GATES, json_types.nullable(condition)))
+        gates = dict.fromkeys(_GATES, json_types.nullable(condition))
+        gates["p2p"] = json_types.nullable(json_types.words(*_YES_OR_NO))
         fields = {
             **dict.fromkeys(_FIELDS, note),
             "workaround": json_types.words("true", "false"),
-            "when": json_types.nullable(gates),
+            "when": json_types.nullable(json_types.record(gates)),
         }
         return json_types.mapped(json_types.either(note, json_types.record(fields)), _NAME)
 
@@ -158,6 +160,9 @@ def _gates(when: Node | None) -> tuple[Gate, ...]:
         if key.text not in _GATES:
             hint = did_you_mean(key.text, _GATES)
             raise ConfigError(f"unknown condition `{key.text}`", where=key.origin, hint=hint)
+        if key.text == "p2p":
+            gates.append(Gate(key.text, Choice(_YES_OR_NO).read(value), value.origin))
+            continue
         condition = read_words(value)
         if not re.fullmatch(_CONDITION, condition):
             raise wrong(value, 'a condition such as ">1" or "<2.26.5,!=2.26.2.post1"')

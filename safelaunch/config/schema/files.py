@@ -11,6 +11,7 @@ from safelaunch.config.schema.blocks import NEEDS, RECOVERY, SUCCESS, HangType, 
 from safelaunch.config.schema.env_types import EnvType, ProfileEnvType
 from safelaunch.config.schema.host_types import SSH_NAME, USER, Addresses, Hub, Port
 from safelaunch.config.schema.keys import Block, Key, Schema
+from safelaunch.config.schema.profile_facts import DATE, FactsType
 from safelaunch.config.schema.sync import SYNC, AssetsType
 from safelaunch.config.schema.text_checks import check_kind
 from safelaunch.config.schema.types import (
@@ -29,6 +30,7 @@ from safelaunch.config.schema.types import (
 from safelaunch.config.schema.units import Bool, Duration, Glob, Pattern, Size
 from safelaunch.errors import ConfigError
 from safelaunch.model import Needs, Sync
+from safelaunch.runtime.accelerators import ACCELERATORS
 
 if TYPE_CHECKING:
     from safelaunch.config.schema.json_types import Shape
@@ -140,13 +142,14 @@ PROFILE = Schema(
     (
         Key("extends", ListOf(Text("a profile"), "profiles", single=True), "profiles to build on"),
         Key("description", Text(), "one line"),
-        Key("accelerator", Choice(("cuda", "cpu")), "what the ranks compute on"),
+        Key("accelerator", Choice(tuple(ACCELERATORS)), "what the ranks compute on"),
         Key("gpu_names", Text("a regular expression"), "whole names as nvidia-smi prints them"),
-        Key("facts", MapOf(Text(), "facts"), "what the platform is, for people and checks"),
+        Key("facts", FactsType(), "what the platform is, for people and checks; {value, source}"),
         Key("env", ProfileEnvType(), "variables with why, cost, source, when"),
         Key("site", ProfileEnvType(valued=False), "variables that only the site knows"),
-        Key("ladder", ListOf(EnvType(), "steps"), "the steps of --nccl-ladder, in order"),
-        Key("sources", ListOf(Text(), "sources"), "where the facts come from"),
+        Key("ladder", ListOf(ProfileEnvType(), "steps"), "the steps of --nccl-ladder, in order"),
+        Key("sources", ListOf(Text(), "sources"), "what else was read about the platform"),
+        Key("checked", DATE, "the day on which the sources of this file were last read"),
     ),
 )
 
@@ -165,7 +168,7 @@ HOST = Schema(
         Key("env", EnvType(), "variables on this machine"),
         Key("setup", SetupType(), "shell lines run first on this machine"),
         Key("interface", Text("an interface"), "network interface towards the other nodes"),
-        Key("facts", MapOf(Text(), "facts"), "nccl, driver, torch, cuda: gates are evaluated on"),
+        Key("facts", MapOf(Text(), "facts"), "nccl, driver, torch, cuda, p2p: for gates"),
         Key("hub", Hub(), "online, offline, or the https:// address of a mirror"),
     ),
 )

@@ -66,6 +66,8 @@ def _parse_words(words: list[str]) -> Parts:
         from safelaunch.runtime.facts import interpreter
 
         works.update(cards=gpus.without_driver, torch=interpreter.versions)
+    elif options["--peers"]:
+        works.update(cards=gpus.peer_access)
     elif options["--quick"]:  # no command, and no walk of folders
         names = ["system", "cgroup", *(name for name in parts if name.startswith("disk."))]
         works.update({name: parts[name] for name in names}, cards=gpus.without_driver)

@@ -61,6 +61,14 @@ def without_driver() -> dict[str, Any]:
     return {"proc": _proc(), "nvidia_smi": find("nvidia-smi", _NVIDIA_SMI), "said": {}}
 
 
+def peer_access() -> dict[str, Any]:
+    """Return which pairs of GPUs have peer access, in the words of nvidia-smi."""
+    facts = without_driver()
+    if facts["nvidia_smi"] is not None:
+        facts["said"]["peers"] = _run(facts["nvidia_smi"], _COMMANDS["peers"])
+    return facts
+
+
 def _run(smi: str, words: list[str]) -> dict[str, Any]:
     return dict(vars(commands.run([smi, *words])), command="nvidia-smi " + " ".join(words))
 

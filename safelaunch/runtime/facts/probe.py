@@ -63,7 +63,7 @@ def probe(request: dict[str, Any], link: Link | None) -> dict[str, Any]:
     `python` is the job's interpreter (by default the agent's own), `cwd` its folder, `deep` imports
     torch, `limit` is what a part may take (default 10 s). `quick` leaves out what needs a command
     or a walk; a child of this process answers, which takes less than an interpreter's start.
-    `versions`: only those of torch, NCCL and the driver.
+    `versions`: only those of torch, NCCL and the driver; `peers`: only which GPUs have peer access.
     `asks` are questions of checks (questions.py), answered in the parts `ask.0` ..., `pythonpath`
     the folders of the job's modules. Where the interpreter does not run, the agent's own answers
     all else.
@@ -84,6 +84,7 @@ class Probe:
         words += ["--deep"] if deep else []
         words += ["--quick=" + self._python] if request.get("quick") else []
         words += ["--versions=1"] if request.get("versions") else []
+        words += ["--peers=1"] if request.get("peers") else []
         words += ["--ask=" + json.dumps(question) for question in self._asks]
         words += ["--path=" + os.path.expanduser(path) for path in request.get("pythonpath") or []]
         self._words = words

@@ -17,6 +17,7 @@ H100 = ("NVIDIA H100 80GB HBM3", 81559, "9.0")
 RTX4090 = ("NVIDIA GeForce RTX 4090", 24564, "8.9")
 RTX5090 = ("NVIDIA GeForce RTX 5090", 32607, "12.0")
 T4 = ("Tesla T4", 15360, "7.5")
+GTX1080 = ("NVIDIA GeForce GTX 1080 Ti", 11264, "6.1")  # of no profile
 L40S = ("NVIDIA L40S", 46068, "8.9")
 
 

@@ -1,12 +1,8 @@
 from __future__ import annotations
 
-import os
-import re
-
 import pytest
 
 from safelaunch.config import profiles
-from safelaunch.config.yaml_io.reader import read_file
 from safelaunch.errors import ConfigError
 from safelaunch.model import Origin, Profile
 from safelaunch.plan import gates
@@ -14,49 +10,18 @@ from safelaunch.plan import gates
 WHERE = Origin("test")
 BUILT_IN = profiles.names()
 
-# Names as nvidia-smi prints them, from the README of NVIDIA/open-gpu-kernel-modules; drivers before
-# r465 left NVIDIA out. V100, AMD and Ascend: from public issues.
-OWN = {
-    "rtx4090": (
-        "NVIDIA GeForce RTX 4090", "NVIDIA GeForce RTX 4090 D", "GeForce RTX 4090",
-    ),
-    "rtx5090": (
-        "NVIDIA GeForce RTX 5090", "NVIDIA GeForce RTX 5090 D", "NVIDIA GeForce RTX 5090 D v2",
-    ),
-    "a100-pcie": ("NVIDIA A100-PCIE-40GB", "NVIDIA A100 80GB PCIe", "A100-PCIE-40GB"),
-    "a100-sxm": (
-        "NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-80GB", "NVIDIA A100-SXM-64GB",
-        "A100-SXM4-40GB", "A100-SXM4-80GB",
-    ),
-    "h100": ("NVIDIA H100 80GB HBM3",),
-    "h200": ("NVIDIA H200",),
-    "h800": ("NVIDIA H800",),
-}  # fmt: skip
-OWN["a100"] = OWN["a100-sxm"] + OWN["a100-pcie"]
-STRANGERS = (
-    "NVIDIA GeForce RTX 3090", "NVIDIA GeForce RTX 3090 Ti", "NVIDIA GeForce RTX 4090 Laptop GPU",
-    "NVIDIA GeForce RTX 5090 Laptop GPU", "NVIDIA RTX A6000", "NVIDIA RTX 6000 Ada Generation",
-    "NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "Tesla V100-SXM2-32GB", "Tesla T4",
-    "NVIDIA L4", "NVIDIA L40", "NVIDIA L40S", "NVIDIA A10", "NVIDIA A10G", "NVIDIA A10M",
-    "NVIDIA A800-SXM4-80GB", "NVIDIA A800-SXM4-40GB", "NVIDIA A800 80GB PCIe",
-    "NVIDIA A800 80GB PCIe LC", "NVIDIA A800 40GB Active", "NVIDIA H100 PCIe", "NVIDIA H100 NVL",
-    "NVIDIA H200 NVL", "NVIDIA H800 PCIe", "NVIDIA H800 NVL", "NVIDIA H20", "NVIDIA H20-3e",
-    "NVIDIA GH200 480GB", "NVIDIA B200", "NVIDIA GB200", "AMD Instinct MI250X",
-    "AMD Instinct MI300X", "910B2",
+NVSWITCH = (
+    "a100", "a100-sxm", "a800", "h100", "h200", "h800", "h20", "b200", "b300", "gb200", "gb300",
 )  # fmt: skip
-
-NVSWITCH = ("a100", "a100-sxm", "h100", "h200", "h800")
+# cards that need nothing: all but those with variables of their own
+OWN_VARIABLES = {"cpu", "h800", "rtx4090", "rtx5090", "ascend", "ascend910b", "ascend910c"}
+DEFAULTS = sorted(set(BUILT_IN) - OWN_VARIABLES)
 NVLINK_SWITCHES = {"NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_NVLS_ENABLE", "NCCL_P2P_LEVEL"}
 RTX5090_SWITCHES = ["NCCL_SHM_DISABLE", "NCCL_P2P_DISABLE", "NCCL_IB_DISABLE"]
 
 
 def load(name: str) -> Profile:
     return profiles.load(name, WHERE, ".")
-
-
-def gpu_names(name: str) -> str | None:
-    node = read_file(os.path.join(profiles.folder(), f"{name}.yaml"), name).get("gpu_names")
-    return node.text if node is not None else None
 
 
 def select(
@@ -98,6 +63,18 @@ def test_every_variable_says_why_and_from_where(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
+def test_every_fact_and_variable_has_a_source_and_the_day_it_was_read(name: str) -> None:
+    profile = load(name)
+    stated = [(key, fact.source, fact.origin) for key, fact in profile.facts.items()]
+    stated += [
+        (e.var.name, e.var.source, e.var.origin)
+        for e in (*profile.env, *profile.site, *(e for step in profile.ladder for e in step))
+    ]
+    dated = profile.checked
+    assert [key for key, source, at in stated if not (source and at.source in dated)] == []
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
 def test_every_workaround_says_what_it_costs(name: str) -> None:
     assert [e.var.name for e in load(name).env if e.var.workaround and not e.var.cost] == []
 
@@ -106,7 +83,7 @@ def test_every_workaround_says_what_it_costs(name: str) -> None:
 def test_nccl_values_are_digits_because_nccl_reads_words_as_zero(name: str) -> None:
     profile = load(name)
     values = [(e.var.name, str(e.var.value)) for e in profile.env]
-    values += [pair for step in profile.ladder for pair in step]
+    values += [(e.var.name, str(e.var.value)) for step in profile.ladder for e in step]
     words = [v for v in values if v[0].startswith("NCCL_") and v[0] != "NCCL_DEBUG"]
     assert [v for v in words if not v[1].isdigit()] == []
 
@@ -116,38 +93,22 @@ def test_a_site_variable_has_no_value(name: str) -> None:
     assert [e.var.name for e in load(name).site if e.var.value is not None] == []
 
 
-def test_names_are_known_for_every_profile_that_matches_some() -> None:
-    assert {name for name in BUILT_IN if gpu_names(name) is not None} == set(OWN)
-
-
-@pytest.mark.parametrize(("profile", "gpu"), [(p, gpu) for p, own in OWN.items() for gpu in own])
-def test_gpu_names_match_the_platforms_own_names(profile: str, gpu: str) -> None:
-    assert re.fullmatch(gpu_names(profile) or "", gpu)
-
-
-@pytest.mark.parametrize("profile", OWN)
-def test_gpu_names_match_no_other_platform(profile: str) -> None:
-    everybody = {gpu for own in OWN.values() for gpu in own} | set(STRANGERS)
-    strangers = everybody - set(OWN[profile])
-    assert [gpu for gpu in strangers if re.fullmatch(gpu_names(profile) or "", gpu)] == []
-
-
 @pytest.mark.parametrize("name", NVSWITCH)
 def test_nvswitch_profiles_never_switch_nvlink_off(name: str) -> None:
     profile = load(name)
     named = {entry.var.name for entry in profile.env + profile.site}
-    named |= {variable for step in profile.ladder for variable, _ in step}
+    named |= {entry.var.name for step in profile.ladder for entry in step}
     assert named & NVLINK_SWITCHES == set()
 
 
-@pytest.mark.parametrize("name", ["a100", "a100-sxm", "a100-pcie", "h100", "h200"])
+@pytest.mark.parametrize("name", DEFAULTS)
 def test_defaults_of_nccl_stand_where_they_are_right(name: str) -> None:
     assert chosen(select(name, gpus=8, nodes=2)) == []
 
 
 @pytest.mark.parametrize("name", ["a100-sxm", "a100-pcie"])
 def test_a100_boards_inherit_what_they_share(name: str) -> None:
-    assert load(name).facts["compute_capability"] == "8.0"
+    assert load(name).fact("compute_capability") == "8.0"
 
 
 def test_rtx5090_sets_all_switches_while_nccl_is_not_declared() -> None:
@@ -155,7 +116,10 @@ def test_rtx5090_sets_all_switches_while_nccl_is_not_declared() -> None:
 
 
 def test_rtx5090_says_which_undeclared_fact_keeps_switches_on() -> None:
-    assert select("rtx5090").undeclared == {"nccl": list(RTX5090_SWITCHES)}
+    assert select("rtx5090").undeclared == {
+        "nccl": RTX5090_SWITCHES,
+        "p2p": ["NCCL_P2P_DISABLE"],
+    }
 
 
 def test_rtx5090_variables_are_all_workarounds() -> None:
@@ -189,25 +153,28 @@ def test_nccl_without_blackwell_code_keeps_the_switches_of_rtx5090(version: str)
     assert chosen(select("rtx5090", nccl=version)) == RTX5090_SWITCHES
 
 
-@pytest.mark.parametrize(
-    ("step", "expected"),
-    [
-        (0, []),
-        (1, ["NCCL_SHM_DISABLE=1"]),
-        (2, ["NCCL_SHM_DISABLE=1", "NCCL_P2P_DISABLE=1", "NCCL_IB_DISABLE=1"]),
-        (
-            3,
-            [
-                "NCCL_SHM_DISABLE=1",
-                "NCCL_P2P_DISABLE=1",
-                "NCCL_IB_DISABLE=1",
-                "NCCL_DEBUG=INFO",
-            ],
-        ),
-    ],
-)
-def test_ladder_of_rtx5090_adds_its_switches_step_by_step(step: int, expected: list[str]) -> None:
-    assert [f"{v.name}={v.value}" for v in select("rtx5090", ladder=step).ladder] == expected
+LADDER = [
+    "NCCL_CUMEM_HOST_ENABLE=0",
+    "NCCL_P2P_DISABLE=1",
+    "NCCL_IB_DISABLE=1",
+    "NCCL_SHM_DISABLE=1",
+    "NCCL_DEBUG=INFO",
+]
+
+
+@pytest.mark.parametrize("name", ["rtx5090", "rtx4090", "rtxpro6000", "a100-pcie", "l4"])
+@pytest.mark.parametrize(("step", "count"), [(0, 0), (1, 1), (2, 3), (3, 4), (4, 5)])
+def test_ladder_of_pcie_cards_begins_with_the_cheapest_step(
+    name: str, step: int, count: int
+) -> None:
+    steps = select(name, ladder=step).ladder
+    assert [f"{v.name}={v.value}" for v in steps] == LADDER[:count]
+
+
+def test_every_step_of_a_ladder_says_what_it_costs_and_from_where() -> None:
+    steps = {id(e): e for name in BUILT_IN for step in load(name).ladder for e in step}
+    silent = [e.var.name for e in steps.values() if not (e.var.cost and e.var.source)]
+    assert silent == []
 
 
 def test_ladder_replaces_the_default_workarounds() -> None:
@@ -215,18 +182,23 @@ def test_ladder_replaces_the_default_workarounds() -> None:
 
 
 def test_ladder_goes_beyond_a_declared_nccl_because_it_is_asked_for() -> None:
-    steps = select("rtx5090", ladder=1, nccl="2.27.3").ladder
-    assert [var.name for var in steps] == ["NCCL_SHM_DISABLE"]
+    steps = select("rtx5090", ladder=2, nccl="2.27.3").ladder
+    assert "NCCL_P2P_DISABLE" in [var.name for var in steps]
 
 
 def test_ladder_of_rtx5090_leaves_infiniband_on_between_nodes() -> None:
     steps = select("rtx5090", nodes=2, ladder=2).ladder
-    assert [var.name for var in steps] == ["NCCL_SHM_DISABLE", "NCCL_P2P_DISABLE"]
+    assert [var.name for var in steps] == ["NCCL_CUMEM_HOST_ENABLE", "NCCL_P2P_DISABLE"]
+
+
+@pytest.mark.parametrize(("p2p", "is_set"), [("yes", False), ("no", True)])
+def test_rtx5090_leaves_peer_access_to_a_driver_that_has_it(p2p: str, *, is_set: bool) -> None:
+    assert ("NCCL_P2P_DISABLE" in chosen(select("rtx5090", nccl="2.25.1", p2p=p2p))) is is_set
 
 
 def test_ladder_refuses_a_step_that_it_lacks() -> None:
-    with pytest.raises(ConfigError, match="ladder of `rtx5090` ends at 3"):
-        select("rtx5090", ladder=4)
+    with pytest.raises(ConfigError, match="ladder of `rtx5090` ends at 4"):
+        select("rtx5090", ladder=5)
 
 
 def test_ladder_is_refused_where_a_profile_has_none() -> None:
@@ -314,6 +286,8 @@ def test_h800_asks_for_a_gid_index_where_nccl_cannot_choose_it() -> None:
         ("550.127.08", "<550.40.07", False),
         ("550.40.7", "==550.40.07", True),
         ("12.8", ">=12.6", True),
+        ("no", "no", True),
+        ("yes", "no", False),
     ],
 )
 def test_gates_compare_numbers_and_versions(value: str, condition: str, expected: bool) -> None:

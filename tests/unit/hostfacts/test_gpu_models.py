@@ -29,17 +29,17 @@ BASES = {
     for file in entry.files
     if Path(file).stem != name
 }
-OF_MODEL = {
-    "rtx4090": "rtx4090",
-    "rtx5090": "rtx5090",
-    "a100-pcie": "a100-pcie",
-    "a100-sxm": "a100-sxm",
-    "h100-sxm": "h100",
-    "h200": "h200",
-    "h800": "h800",
+# the profile of a platform where it has another name
+OF_MODEL = {"h100-sxm": "h100", "gb10": "dgx-spark"}
+# another board of the same platform has a profile of its own
+OF_NAME = {
+    "NVIDIA A800 40GB Active": "a800-pcie",
+    "NVIDIA A800 80GB PCIe": "a800-pcie",
+    "NVIDIA A800 80GB PCIe LC": "a800-pcie",
+    "NVIDIA H100 NVL": "h100-nvl",
+    "NVIDIA H200 NVL": "h200-nvl",
+    "NVIDIA L40": "l40",
 }
-# the same memory and capability, on another board: PCIe with bridges, so the profile leaves it out
-WITHOUT = {"NVIDIA H200 NVL"}
 
 
 def named(*keys: str) -> list[tuple[str, str]]:
@@ -83,11 +83,10 @@ def test_no_name_fits_two_platforms() -> None:
 
 def test_a_name_has_the_profile_of_its_platform_and_no_other() -> None:
     assert {name: matching(name) for _, name in NAMES} == {
-        name: {OF_MODEL[platform]} if platform in OF_MODEL and name not in WITHOUT else set()
-        for platform, name in NAMES
+        name: {OF_NAME.get(name, OF_MODEL.get(platform, platform))} for platform, name in NAMES
     }
 
 
 def test_every_profile_of_a_card_belongs_to_a_platform() -> None:
     of_cards = {name for name, entry in PROFILES.items() if entry.gpu_names}
-    assert of_cards - BASES == set(OF_MODEL.values())
+    assert of_cards - BASES == set().union(*(matching(name) for _, name in NAMES))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
-from support.facts.gpu_machines import A100, H100, RTX5090, T4, box, recorded
+from support.facts.gpu_machines import A100, GTX1080, H100, RTX5090, T4, box, matrix, recorded
 
 from safelaunch.cli.info.profiles import command
 from safelaunch.config import profiles
@@ -27,7 +27,7 @@ CASES = {
     "recorded list": (recorded(query="list-h100x8-vm"), "h100"),
     "recorded slices": (recorded(query="list-h100-mig-4"), "h100"),
     "recorded mix": (recorded(query="smi-pro6000-5090-mixed-trimmed"), None),
-    "of no profile": (box(T4), None),
+    "of no profile": (box(GTX1080), None),
     "mixed": (box(A100, H100), None),
     "none": (box(), "cpu"),
     "of another vendor": (box(others={"rocm-smi": "/opt/rocm/bin/rocm-smi"}), None),
@@ -46,10 +46,10 @@ def test_the_profile_for_a_hosts_cards_is_found(what: str) -> None:
 
 
 def test_every_model_of_a_mixed_machine_is_named() -> None:
-    assert match_profile(box(RTX5090, T4, RTX5090), SHIPPED) == ProfileMatch(
+    assert match_profile(box(RTX5090, GTX1080, RTX5090), SHIPPED) == ProfileMatch(
         None,
-        ("NVIDIA GeForce RTX 5090", "Tesla T4"),
-        {"NVIDIA GeForce RTX 5090": "rtx5090", "Tesla T4": None},
+        ("NVIDIA GeForce RTX 5090", "NVIDIA GeForce GTX 1080 Ti"),
+        {"NVIDIA GeForce RTX 5090": "rtx5090", "NVIDIA GeForce GTX 1080 Ti": None},
         "the GPUs are of different models",
     )
 
@@ -121,11 +121,37 @@ def test_the_command_says_the_line_to_write(smi: Path) -> None:
 def test_the_command_says_what_is_known_where_no_profile_fits(smi: Path) -> None:
     from support.facts.gpu_machines import query  # noqa: PLC0415 - as above
 
-    answer(smi, query(T4, RTX5090))
+    answer(smi, query(GTX1080, RTX5090))
     result = CliRunner().invoke(command, ["--detect"], standalone_mode=False)
     assert "the GPUs are of different models" in result.output
-    assert "Tesla T4: no profile" in result.output
+    assert "GTX 1080 Ti: no profile" in result.output
     assert result.return_value == 1
     result = CliRunner().invoke(command, ["--detect", "--json"], standalone_mode=False)
     (host,) = json.loads(result.output)["hosts"]
-    assert (host["profile"], host["by_name"]["Tesla T4"]) == (None, None)
+    assert (host["profile"], host["by_name"][GTX1080[0]]) == (None, None)
+
+
+def test_cards_of_two_models_are_no_failure_where_each_has_a_profile(smi: Path) -> None:
+    from support.facts.gpu_machines import query  # noqa: PLC0415 - as above
+
+    answer(smi, query(T4, RTX5090))
+    result = CliRunner().invoke(command, ["--detect"], standalone_mode=False)
+    assert ("Tesla T4: profile t4" in result.output, result.return_value) == (True, 0)
+
+
+@pytest.mark.parametrize(
+    ("status", "p2p"), [("OK", "yes"), ("CNS", "no"), ("GNS", "no"), ("NS", "no"), ("U", None)]
+)
+def test_peer_access_is_read_from_what_nvidia_smi_says_of_the_pairs(
+    status: str, p2p: str | None
+) -> None:
+    facts = box(RTX5090, RTX5090, outputs={"peers": matrix(2, status)})
+    assert gate_facts(facts).get("p2p") == p2p
+
+
+def test_peer_access_of_one_pair_is_not_cut_off() -> None:
+    assert gate_facts(recorded(peers="p2p-h100x8-all-ok"))["p2p"] == "yes"
+
+
+def test_one_gpu_says_nothing_about_peer_access() -> None:
+    assert "p2p" not in gate_facts(box(RTX5090, outputs={"peers": matrix(1, "OK")}))

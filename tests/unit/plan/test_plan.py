@@ -76,7 +76,7 @@ def test_a_flag_beats_the_job(project: Project) -> None:
 
 
 def test_the_ladder_beats_the_job(project: Project) -> None:
-    flags = Flags(ladder=1)
+    flags = Flags(ladder=3)
     env = project.env(TORCHRUN + "profile: rtx5090\nenv: {NCCL_SHM_DISABLE: 0}\n", flags)
     assert env["NCCL_SHM_DISABLE"].value == "1"
 
@@ -407,3 +407,35 @@ def test_the_program_is_looked_for_where_the_prefix_leaves_it(
 ) -> None:
     assert project.node(f"{PYTHON}prefix: [{prefix}]\n").single == process
     assert project.node(f"{TORCHRUN}prefix: [{prefix}]\n").single is None
+
+
+@pytest.mark.parametrize(
+    ("p2p", "is_set", "reason"),
+    [
+        ("yes", False, "the GPUs have peer access: NCCL_P2P_DISABLE not set"),
+        ("no", True, "the GPUs have no peer access: NCCL_P2P_DISABLE set"),
+    ],
+)
+def test_a_start_leaves_peer_access_to_a_driver_that_has_it(
+    project: Project, p2p: str, *, is_set: bool, reason: str
+) -> None:
+    node = project.node(TORCHRUN + "profile: rtx5090\n")
+    decided, reasons = gates.decide(node, {"nccl": "2.26.2", "p2p": p2p})
+    assert ("NCCL_P2P_DISABLE" in decided.env) is is_set
+    assert f"{reason} (needed without peer access)" in reasons
+
+
+@pytest.mark.parametrize(
+    ("versions", "asks"),
+    [
+        ({"nccl": "2.27.5"}, False),  # the version decides already
+        ({"nccl": "2.26.2"}, True),
+        ({"nccl": "2.26.2", "p2p": "no"}, False),  # saved by `check --save`
+        ({}, True),
+    ],
+)
+def test_a_start_asks_for_peer_access_only_where_a_variable_hangs_on_it(
+    project: Project, versions: dict[str, str], *, asks: bool
+) -> None:
+    node = project.node(TORCHRUN + "profile: rtx5090\n")
+    assert gates.needs_peer_access(node, versions) is asks

@@ -8,13 +8,14 @@ import pytest
 from support.facts.check_cases import make_context, project_at, result_of, results_of
 from support.facts.gpu_machines import (
     A100,
+    GTX1080,
     H100,
-    L40S,
     RTX4090,
     RTX5090,
     T4,
     Replies,
     box,
+    matrix,
     query,
     recorded,
 )
@@ -233,7 +234,7 @@ FITS = {
         "`--profile a100-sxm`",
     ),
     "some do": ("profile: rtx5090\ngpus: auto\n", box(RTX5090, T4), "warn", "gpus: [0]"),
-    "none does": ("profile: rtx5090\n", box(T4), "warn", "remove `profile`"),
+    "none does": ("profile: rtx5090\n", box(GTX1080), "warn", "remove `profile`"),
     "recorded": ("profile: h100\n", recorded(query="smi-h200x8-570"), "warn", "--profile h200"),
     "recorded list": ("profile: h100\n", recorded(query="list-h100x8-vm"), "ok", ""),
     "no profile, and one would help": (
@@ -271,7 +272,7 @@ def test_the_profile_that_is_named_cures_it(project: Project) -> None:
     ("job", "facts"),
     [
         ("profile: cpu\n", box(A100)),
-        ("", box(T4)),  # no profile is for it, and none is given
+        ("", box(GTX1080)),  # no profile is for it, and none is given
         ("profile: rtx5090\n", box()),  # gpu-count says it
     ],
 )
@@ -282,7 +283,7 @@ def test_no_profile_is_asked_for_where_none_matters(
 
 
 def test_a_machine_alone_is_reported_its_profile() -> None:
-    case = make_context(None, None, facts=box(L40S), answers=Replies())
+    case = make_context(None, None, facts=box(GTX1080), answers=Replies())
     assert results_of(case, "profile-fits") == []
     case = make_context(None, None, facts=box(A100, A100), answers=Replies())
     result = result_of(case, "profile-fits")
@@ -301,7 +302,8 @@ HOSTS = "hosts:\n  localhost:\n    profile: rtx5090\n"
 def facts_of(project: Project, more: dict[str, Any], text: str = HOSTS) -> CheckResult:
     project.write(text, "hosts.yaml")
     flags = Flags(hosts_file="hosts.yaml")
-    facts = box(RTX5090, RTX5090, parts=more)
+    peers = matrix(2, "CNS")  # the stock driver
+    facts = box(RTX5090, RTX5090, outputs={"peers": peers}, parts=more)
     return run_check(project, TORCHRUN + "processes: 2\n", facts, "profile-facts", flags=flags)
 
 

@@ -140,7 +140,7 @@ def test_the_links_of_rocm_smi_are_not_its_weights() -> None:
         ("NVIDIA A100-SXM4-80GB", "a100-sxm"),
         ("A100-PCIE-40GB", "a100-pcie"),
         ("NVIDIA H800 PCIe", None),
-        ("NVIDIA GB200", None),
+        ("NVIDIA GB200 Extra", None),
         ("NVIDIA L40S", "l40s"),
         ("NVIDIA L4", "l4"),
         ("NVIDIA A10", "a10"),

@@ -1,0 +1,28 @@
+"""What differs between kinds of accelerators: the variables that select devices and interfaces."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Accelerator(NamedTuple):
+    """The names that a kind of accelerator has for what every job needs."""
+
+    devices: str  # the variable that selects the devices of a process
+    interface: str  # the variable that names the network interface of its collectives
+    maker: str  # whose device it is, for messages
+
+
+# rocm: HIP reads CUDA_VISIBLE_DEVICES only where HIP_VISIBLE_DEVICES is not set (HIP, env_variables)
+ACCELERATORS: Mapping[str, Accelerator] = {
+    "cuda": Accelerator("CUDA_VISIBLE_DEVICES", "NCCL_SOCKET_IFNAME", "NVIDIA GPU"),
+    "cpu": Accelerator("CUDA_VISIBLE_DEVICES", "NCCL_SOCKET_IFNAME", "CPU"),
+    "rocm": Accelerator("HIP_VISIBLE_DEVICES", "NCCL_SOCKET_IFNAME", "AMD GPU"),
+    "npu": Accelerator("ASCEND_RT_VISIBLE_DEVICES", "HCCL_SOCKET_IFNAME", "Ascend NPU"),
+}
+# each variable once, that of CUDA first
+DEVICE_VARIABLES = tuple(dict.fromkeys(kind.devices for kind in ACCELERATORS.values()))
