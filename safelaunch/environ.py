@@ -54,7 +54,8 @@ PROCESS_GROUP = (
 
 # Inherited names that the start reports: they change a job without a trace in its files.
 NOTEWORTHY = (
-    "NCCL_*", "TORCH_NCCL_*", "GLOO_*", "UCX_*", "FI_*", "CUDA_VISIBLE_DEVICES",
+    "NCCL_*", "TORCH_NCCL_*", "GLOO_*", "UCX_*", "FI_*", "HCCL_*", "CUDA_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES",
     "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_ORDER", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF",
     "OMP_NUM_THREADS", "TORCH_DISTRIBUTED_DEBUG", "LD_PRELOAD",
 )  # fmt: skip

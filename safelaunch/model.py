@@ -219,7 +219,7 @@ class Profile:
 
     name: str
     description: str = ""
-    accelerator: str = "cuda"  # a key of runtime.accelerators
+    accelerator: str = "cuda"  # a key of accelerators.ACCELERATORS
     gpu_names: str = ""  # regular expression for the whole name that nvidia-smi prints
     facts: Mapping[str, ProfileFact] = field(default_factory=dict)
     env: tuple[ProfileVar, ...] = ()

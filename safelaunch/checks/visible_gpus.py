@@ -1,4 +1,4 @@
-"""Which GPUs of a host a job uses: what its plan leaves of CUDA_VISIBLE_DEVICES."""
+"""Which GPUs of a host a job uses: what its plan leaves of CUDA_VISIBLE_DEVICES and its like."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from safelaunch import environ
 from safelaunch.checks.answers import NotKnown
 from safelaunch.checks.job_options import inherited_environ
+from safelaunch.runtime.start.accelerators import ACCELERATORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from safelaunch.checks.context import HostContext
+    from safelaunch.runtime.start.accelerators import Accelerator
 
-CUDA = "CUDA_VISIBLE_DEVICES"
 Gpu = dict[str, Any]  # an entry of `gpus.cards` of the facts
 
 
 class VisibleGpus(NamedTuple):
-    """The GPUs that a job sees. `words` are those of CUDA_VISIBLE_DEVICES; None: all GPUs."""
+    """The GPUs that a job sees. `words` are those of the variable; None: all GPUs."""
 
     words: tuple[str, ...] | None
     gpus: tuple[Gpu, ...]
@@ -28,8 +29,22 @@ class VisibleGpus(NamedTuple):
     origin: str = ""  # what sets the variable
 
 
+def kind(host: HostContext) -> Accelerator:
+    """Return the names of the accelerators that the job's profile is for; else those of CUDA."""
+    return ACCELERATORS[_kind(host)]
+
+
+def _kind(host: HostContext) -> str:
+    return host.profile.accelerator if host.profile is not None else "cuda"
+
+
 def all_gpus(host: HostContext) -> list[Gpu]:
-    """Return all GPUs of the host. Raises NotKnown."""
+    """Return all GPUs of the host, or what the job's profile is for. Raises NotKnown."""
+    if _kind(host) not in ("cuda", "cpu"):
+        others: list[Gpu] | None = host.get("gpus", "others")
+        if others is None:
+            raise NotKnown(f"the {kind(host).maker}s are not known")
+        return [gpu for gpu in others if gpu["accelerator"] == _kind(host)]
     gpus: list[Gpu] | None = host.get("gpus", "cards")
     if not gpus and host.get("gpus", "count") is None:
         late = host.get("gpus", "late", "query")
@@ -38,8 +53,18 @@ def all_gpus(host: HostContext) -> list[Gpu]:
 
 
 def has_gpus(host: HostContext) -> bool:
-    """Whether the host has GPUs and the job may compute on them. Raises NotKnown."""
+    """Whether the host has NVIDIA GPUs and the job may compute on them. Raises NotKnown."""
     return needs_gpu(host) is not False and bool(all_gpus(host))
+
+
+def has_devices(host: HostContext) -> bool:
+    """Whether the host has devices of the kind that the job needs. Raises NotKnown."""
+    return needs_device(host) is not False and bool(all_gpus(host))
+
+
+def needs_device(host: HostContext) -> bool | None:
+    """Whether the job is to compute on GPUs or NPUs; None where nothing says so."""
+    return True if _kind(host) not in ("cuda", "cpu") else needs_gpu(host)
 
 
 def visible(host: HostContext) -> VisibleGpus:
@@ -94,20 +119,21 @@ def as_indices(host: HostContext, words: Iterable[str]) -> set[str]:
 
 
 def visible_devices(host: HostContext) -> tuple[str | None, str]:
-    """Return CUDA_VISIBLE_DEVICES as the job will have it, and what sets it; None: not set."""
+    """Return what selects the job's devices as it will be, and what sets it; None: not set."""
     if host.node is None:
         return None, ""
-    if CUDA in host.node.env:
-        var = host.node.env[CUDA]
+    name = kind(host).devices
+    if name in host.node.env:
+        var = host.node.env[name]
         return (None if var.value is None else str(var.value)), str(var.origin)
-    if host.node.keep is not None and not environ.matches(CUDA, host.node.keep):
+    if host.node.keep is not None and not environ.matches(name, host.node.keep):
         return None, ""
     origin = "your environment" if host.is_local else "the host's environment"
-    return inherited_environ(host).get(CUDA), origin
+    return inherited_environ(host).get(name), origin
 
 
 def needs_gpu(host: HostContext) -> bool | None:
-    """Whether the job is to compute on GPUs of the host; None where nothing says so."""
+    """Whether the job is to compute on NVIDIA GPUs of the host; None where nothing says so."""
     if host.profile is not None:
         return host.profile.accelerator == "cuda"
     if host.node is None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 from typing import TYPE_CHECKING
 
 from safelaunch.config.schema.files import PROFILE
 from safelaunch.config.yaml_io.reader import MAX_DEPTH, read_file
 from safelaunch.errors import ConfigError, did_you_mean
-from safelaunch.model import Origin, Profile
+from safelaunch.model import BUILT_IN, Origin, Profile
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from safelaunch.config.yaml_io.node import Node
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -35,6 +38,22 @@ def folder() -> str:
 def names() -> list[str]:
     """Return the names of the built-in profiles, sorted."""
     return sorted(f[:-5] for f in os.listdir(folder()) if f.endswith(".yaml"))
+
+
+def of_gpus(gpus: Collection[str]) -> list[Profile]:
+    """Return the built-in profiles for GPUs of these names; the files of all others stay unparsed.
+
+    A start without a profile asks for this, and to parse all of them takes 30 ms.
+    """
+    fitting = []
+    for name in names():
+        path = os.path.join(folder(), f"{name}.yaml")
+        with open(path, encoding="utf-8") as file:
+            line = next((line for line in file if line.startswith("gpu_names: ")), None)
+        pattern = line and line.removeprefix("gpu_names: ").strip()
+        if pattern and any(re.fullmatch(pattern, gpu) for gpu in gpus):
+            fitting.append(load(name, BUILT_IN, "."))
+    return fitting
 
 
 def load(name: str, where: Origin, base: str) -> Profile:

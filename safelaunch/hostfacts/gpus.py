@@ -1,4 +1,4 @@
-"""Assembles the GPUs of a host from the output of nvidia-smi and the driver's files in /proc."""
+"""Assembles the GPUs of a host: what nvidia-smi, /proc and the tools of other makers say."""
 
 # ruff: noqa: PLC0415 - the parsers (15 ms) and the 40 patterns of gpu_models are not needed before
 # a start
@@ -25,7 +25,7 @@ def as_dict(value: Any) -> dict[str, Any]:
 
 
 def gpus(answers: Mapping[str, Any], other_tools: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the GPUs of a host, from the output of nvidia-smi and the driver's files in /proc."""
+    """Return the GPUs of a host; those of other makers than NVIDIA in `others`."""
     reports = {name: _read_answer(answer) for name, answer in as_dict(answers.get("said")).items()}
     proc = as_dict(answers.get("proc"))
     xml, query = reports.get("xml", Report()), reports.get("query", Report())
@@ -61,7 +61,8 @@ def gpus(answers: Mapping[str, Any], other_tools: Mapping[str, Any]) -> dict[str
         "fabric_manager": as_dict(answers.get("fabric_manager")) or None,
         "troubles": [asdict(error) for error in _errors(reports)],
         "late": _unanswered(as_dict(answers.get("said"))),
-        "other_tools": {name: path for name, path in other_tools.items() if path},
+        "other_tools": {name: as_dict(tool).get("path") for name, tool in other_tools.items()},
+        "others": [card for tool in other_tools.values() for card in _other_cards(as_dict(tool))],
     }
 
 
@@ -100,6 +101,24 @@ def _cards_and_models(cards: Sequence[Card]) -> dict[str, Any]:
     models = [model for model in models_of(card.name for card in cards) if model]
     shown = [{**asdict(c), "model": model_of(c.name), "mig": c.is_mig} for c in cards]
     return {"models": models, "cards": shown}
+
+
+# the maker that a tool's output names -> the kind of accelerator
+_KINDS = {"amd": "rocm", "huawei": "npu"}
+
+
+def _other_cards(tool: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the devices that the tool of another maker lists."""
+    report = _read_answer(tool) if tool.get("text") else Report()
+    kind = _KINDS.get(report.vendor or "")
+    if kind is None:
+        return []
+    from safelaunch.hostfacts.gpu_models import model_of
+
+    return [
+        {**asdict(c), "model": model_of(c.name, report.vendor), "mig": False, "accelerator": kind}
+        for c in report.cards or ()
+    ]
 
 
 def _slices(xml: Report, listed: Report) -> Sequence[MigDevice]:

@@ -29,7 +29,8 @@ class ProfileMatch(NamedTuple):
 def match_profile(facts: Mapping[str, Any], profiles: Iterable[Profile]) -> ProfileMatch:
     """Return the profile for the GPUs of a host; `cpu` for a machine that has none."""
     gpus = facts.get("gpus") or {}
-    names = tuple(dict.fromkeys(str(c["name"]) for c in gpus.get("cards") or () if c.get("name")))
+    cards = gpus.get("cards") or gpus.get("others") or ()
+    names = tuple(dict.fromkeys(str(card["name"]) for card in cards if card.get("name")))
     if not names:
         other_tools = ", ".join(sorted(gpus.get("other_tools") or ()))
         if other_tools:
@@ -71,9 +72,9 @@ def gate_facts(facts: Mapping[str, Any]) -> dict[str, str]:
         "torch": torch.get("version"),
         "cuda": torch.get("cuda"),
     }
-    known = {k: v for k, v in versions.items() if isinstance(v, str) and _VERSION.fullmatch(v)}
+    values = {k: v for k, v in versions.items() if isinstance(v, str) and _VERSION.fullmatch(v)}
     p2p = _peer_access((facts.get("gpus") or {}).get("peers") or {})
-    return known if p2p is None else {**known, "p2p": p2p}
+    return values if p2p is None else {**values, "p2p": p2p}
 
 
 def _peer_access(peers: Mapping[str, Any]) -> str | None:

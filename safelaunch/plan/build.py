@@ -33,12 +33,14 @@ from safelaunch.model import (
 from safelaunch.plan import gates
 from safelaunch.plan import warnings as plan_warnings
 from safelaunch.plan.fingerprint import fingerprint
+from safelaunch.runtime.start.accelerators import ACCELERATORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from safelaunch.config.resolve import Resolved
     from safelaunch.model import Gate, Host, Interpreter, Job, Placed, Profile, Word
+    from safelaunch.runtime.start.accelerators import Accelerator
 
 _DEBUG = tuple(
     EnvVar(name, value, Origin("--debug"), why=why, cost=cost)
@@ -256,7 +258,8 @@ def _node(
 ) -> tuple[NodePlan, list[PlanWarning], list[str]]:
     job, profile = _on_host(resolved, host), resolved.profile_of(host)
     number = job.topology.node_rank if job.starts_one_node else rank
-    launch = Launch(job, profile.accelerator if profile else "cuda", number or 0)
+    kind = profile.accelerator if profile else "cuda"
+    launch, accelerator = Launch(job, kind, number or 0), ACCELERATORS[kind]
     launcher = load_launcher(job.launcher)
     command, resumed = _command(launch, resolved.job), None
     runs_python = command.argv[len(job.prefix)] == job.interpreter.word
@@ -270,12 +273,12 @@ def _node(
             resumed = tuple(_with_checkpoint(word) for word in resumed)
     selection = _select(resolved, profile, host) if profile else None
     required, forced = _required(job, command)
-    gpus = [EnvVar("CUDA_VISIBLE_DEVICES", ",".join(job.gpus), job.origin("gpus"))]
+    gpus = [EnvVar(accelerator.devices, ",".join(job.gpus), job.origin("gpus"))]
     env = environ.merge(
         (
-            _built_in(job, resolved, runs_python=runs_python),
+            _built_in(job, resolved, accelerator, runs_python=runs_python),
             selection.env if selection else (),
-            _host_env(host, resolved),
+            _host_env(host, resolved, accelerator),
             command.env,
             gpus if job.gpus else (),
             job.env,
@@ -407,9 +410,12 @@ def _select(resolved: Resolved, profile: Profile, host: Host) -> gates.SelectedV
     )
 
 
-def _built_in(job: Job, resolved: Resolved, *, runs_python: bool) -> Iterable[EnvVar]:
+def _built_in(
+    job: Job, resolved: Resolved, accelerator: Accelerator, *, runs_python: bool
+) -> Iterable[EnvVar]:
     if len(resolved.hosts) > 1:  # by hand it is not known where the others are
-        yield from _interfaces(text(Slot.INTERFACE), BUILT_IN, "the card on the way to the others")
+        why = "the card on the way to the others"
+        yield from _interfaces(accelerator, text(Slot.INTERFACE), BUILT_IN, why)
     yield EnvVar(
         "PYTHONUNBUFFERED", "1", BUILT_IN, why="output reaches the log at once, also at a crash"
     )
@@ -471,17 +477,20 @@ def _direct(hosts: tuple[Host, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(["localhost", "127.0.0.1", "::1", *nodes]))
 
 
-def _host_env(host: Host, resolved: Resolved) -> Iterable[EnvVar]:
+def _host_env(host: Host, resolved: Resolved, accelerator: Accelerator) -> Iterable[EnvVar]:
     if host.interface is not None and resolved.job.topology.nodes > 1:
-        yield from _interfaces(host.interface, Origin(f"host {host.name}"), "the host's interface")
+        origin, why = Origin(f"host {host.name}"), "the host's interface"
+        yield from _interfaces(accelerator, host.interface, origin, why)
     yield from host.env
 
 
-def _interfaces(interface: Word, origin: Origin, why: str) -> Iterable[EnvVar]:
-    # NCCL takes prefixes, so `=` asks for the exact name; gloo takes exact names only, and without
-    # one it uses the address that the host name resolves to: 127.0.1.1 on Debian
+def _interfaces(
+    accelerator: Accelerator, interface: Word, origin: Origin, why: str
+) -> Iterable[EnvVar]:
+    # NCCL and HCCL take prefixes, so `=` asks for the exact name; gloo takes exact names only, and
+    # without one it uses the address that the host name resolves to: 127.0.1.1 on Debian
     exact = f"={interface}" if isinstance(interface, str) else text("=", *interface.parts)
-    yield EnvVar("NCCL_SOCKET_IFNAME", exact, origin, why=why)
+    yield EnvVar(accelerator.interface, exact, origin, why=why)
     yield EnvVar("GLOO_SOCKET_IFNAME", interface, origin, why=why)
 
 

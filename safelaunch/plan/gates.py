@@ -155,11 +155,11 @@ def decide(node: NodePlan, versions: Mapping[str, str]) -> tuple[NodePlan, tuple
                 f"{cost}; --no-workarounds lifts them"
             )
             continue
-        found = _PEERS[value] if key == "p2p" else f"{LABELS.get(key, key)} {value} found"
+        fact = _PEERS[value] if key == "p2p" else f"{LABELS.get(key, key)} {value} found"
         if closed.keys() & set(names):
-            reasons.append(f"{found}: {', '.join(names)} not set (needed {needed})")
+            reasons.append(f"{fact}: {', '.join(names)} not set (needed {needed})")
         else:
-            reasons.append(f"{found}: {', '.join(names)} set (needed {needed}){cost}")
+            reasons.append(f"{fact}: {', '.join(names)} set (needed {needed}){cost}")
     return replace(node, env=env, open_gates={}), tuple(reasons)
 
 

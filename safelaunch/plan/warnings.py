@@ -21,7 +21,8 @@ _SHELL_TEXT = re.compile(r"-[a-z]*c")
 # at the beginning of a word or of a value in it; an address such as s3://x has a longer scheme
 _WINDOWS_PATH = re.compile(r"(?:^|[=,;])(?:[A-Za-z]:[\\/](?!/)|(?P<wsl>/mnt/[a-z](?:/|$)))")
 # network cards and files of one machine: their values may differ between nodes
-_PER_MACHINE = ("NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_TOPO_FILE")
+_PER_MACHINE = ("NCCL_SOCKET_IFNAME", "HCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_IB_GID_INDEX",
+                "NCCL_TOPO_FILE")  # fmt: skip
 _MAX_SHOWN = 60  # characters of a value in a message
 
 

@@ -52,7 +52,7 @@ def request_report(
         "start.look",
         commands=[[*binding, python, *preflight.probe_command(run_id)], [python, "-V"]],
         until_success=True,
-        environ=[*NOTEWORTHY, *SCRUBBED, "CUDA_VISIBLE_DEVICES", "PATH"],
+        environ=[*NOTEWORTHY, *SCRUBBED, "PATH"],
     )
 
 

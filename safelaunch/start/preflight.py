@@ -20,6 +20,7 @@ from safelaunch.model import NodePlan, Slot, bind_word
 from safelaunch.plan import gates
 from safelaunch.runtime import FOLDER, commands
 from safelaunch.runtime.start import run_dir
+from safelaunch.runtime.start.accelerators import DEVICE_VARIABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -135,7 +136,7 @@ def facts(node: NodePlan, report: MachineReport, run_id: str) -> dict[Slot, str]
     gpus = int(values["gpus"]) if visible is None else len(visible)
     if node.processes is None and gpus == 0:
         raise StartError(
-            "`gpus: auto`, but this machine shows no NVIDIA GPU", hint="give `processes: N`"
+            "`gpus: auto`, but this machine shows no GPU or NPU", hint="give `processes: N`"
         )
     threads = max(1, int(values["cores"]) // (node.processes or gpus))
     return {
@@ -182,15 +183,17 @@ def saved_versions(home: str) -> Mapping[str, str]:
 
 
 def visible_gpus(node: NodePlan, environ_: Mapping[str, str]) -> list[str] | None:
-    """Return the GPUs that CUDA_VISIBLE_DEVICES will name in the job; None for all."""
-    name = "CUDA_VISIBLE_DEVICES"
-    if name in node.env:
-        word = node.env[name].value
-        value = None if word is None else str(word)
-    else:
-        is_inherited = node.keep is None or environ.matches(name, node.keep)
-        value = environ_.get(name) if is_inherited else None
-    return None if value is None else [gpu for gpu in value.split(",") if gpu.strip()]
+    """Return the GPUs that CUDA_VISIBLE_DEVICES, or that of another kind, names; None for all."""
+    planned = {n: node.env[n].value for n in DEVICE_VARIABLES if n in node.env}
+    inherited = {
+        n: environ_.get(n)
+        for n in DEVICE_VARIABLES
+        if n not in planned and (node.keep is None or environ.matches(n, node.keep))
+    }
+    for value in (*planned.values(), *inherited.values()):
+        if value is not None:
+            return [gpu for gpu in str(value).split(",") if gpu.strip()]
+    return None
 
 
 def inherited(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from safelaunch.checks import job_options, visible_gpus
 from safelaunch.checks.answers import Answer, NotKnown, fail, ok, warn
 from safelaunch.checks.registry import check
+from safelaunch.runtime.start.accelerators import DEVICE_VARIABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -211,11 +212,11 @@ def _indices(host: HostContext, devices: str | None) -> set[str] | None:
 
 
 def _devices_of_run(run: dict[str, Any]) -> str | None:
-    """Return CUDA_VISIBLE_DEVICES of a run's plan; None where it does not set it."""
+    """Return the devices that a run's plan selects; None where it selects none."""
     rank = str(run.get("node") or "").rpartition("-")[2]
     try:
         node = next(n for n in run["plan"]["nodes"] if str(n["node_rank"]) == rank)
-        value = node["env"][visible_gpus.CUDA]["value"]
+        value = next(node["env"][n]["value"] for n in DEVICE_VARIABLES if n in node["env"])
     except (TypeError, KeyError, StopIteration, AttributeError):
         return None
     return value if isinstance(value, str) else None

@@ -39,8 +39,9 @@ def _devices(_: HostContext) -> list[Question]:
 @check("gpu-count", asks=_devices, needs=("gpus",), quick=True, source=_CUDA_GUIDE)
 def count(host: HostContext) -> Answer | None:
     """Whether each rank that needs a GPU has one."""
-    is_needed = visible_gpus.needs_gpu(host)
-    if is_needed is False or visible_gpus.is_other_vendor(host):
+    is_needed = visible_gpus.needs_device(host)
+    is_cuda = host.profile is None or host.profile.accelerator == "cuda"
+    if is_needed is False or (is_cuda and visible_gpus.is_other_vendor(host)):
         return None
     total = len(visible_gpus.all_gpus(host))
     if not total:
@@ -61,6 +62,13 @@ def count(host: HostContext) -> Answer | None:
 
 
 def _no_gpus(host: HostContext) -> Answer:
+    if host.profile is not None and host.profile.accelerator != "cuda":
+        maker = visible_gpus.kind(host).maker
+        return fail(
+            f"there is no {maker}; profile `{host.profile.name}` needs some",
+            "install the driver, until its tool (rocm-smi, amd-smi, npu-smi) lists them, or give "
+            "the container its devices; `safelaunch profiles --detect` names the right profile",
+        )
     for device in _DEVICES:
         if host.answer("path", device)["kind"] is not None:
             raise NotKnown(f"no GPU is visible, but {device} exists")
@@ -87,7 +95,8 @@ def _too_few(host: HostContext, visible: VisibleGpus, needed: int) -> tuple[str,
         evidence = _missing(host, visible)
     elif visible.words is not None and total >= needed:
         value = ",".join(visible.words)
-        evidence = f"CUDA_VISIBLE_DEVICES={value} of {visible.origin} shows "
+        variable = visible_gpus.kind(host).devices
+        evidence = f"{variable}={value} of {visible.origin} shows "
         evidence += _counted(len(visible.gpus))
     else:
         evidence = f"the machine has {_counted(total)}"
@@ -105,17 +114,19 @@ def _counted(number: int) -> str:
 def _missing(host: HostContext, visible: VisibleGpus) -> str:
     existing = visible_gpus.indices(visible_gpus.all_gpus(host))
     names = ", ".join(visible.missing)
-    return f"CUDA_VISIBLE_DEVICES ({visible.origin}) names {names}; the GPUs are {existing}"
+    variable = visible_gpus.kind(host).devices
+    return f"{variable} ({visible.origin}) names {names}; the GPUs are {existing}"
 
 
 def _selection(host: HostContext, visible: VisibleGpus, needed: int) -> str:
     """Return how the job selects existing GPUs."""
     indices = visible_gpus.indices(visible_gpus.all_gpus(host)[:needed])
+    variable = visible_gpus.kind(host).devices
     if "gpus" not in host.job.origins and host.job.origin("env") != BUILT_IN:
-        return f"remove CUDA_VISIBLE_DEVICES from `env:`, and select GPUs with `gpus: {indices}`"
+        return f"remove {variable} from `env:`, and select GPUs with `gpus: {indices}`"
     option = f"`--set 'gpus={indices}'`"
     if visible.origin in ("your environment", "the host's environment"):
-        return f"`unset CUDA_VISIBLE_DEVICES`, or select the job's GPUs: {option}"
+        return f"`unset {variable}`, or select the job's GPUs: {option}"
     return option
 
 
@@ -164,9 +175,10 @@ def slices(host: HostContext) -> Answer | None:
 @check("profile-fits", job=False, needs=("gpus",), quick=True)
 def profile_fits(host: HostContext) -> Answer | None:
     """Whether the profile is for the GPUs that the job uses; else names the right one."""
-    if visible_gpus.is_other_vendor(host) or not visible_gpus.has_gpus(host):
-        return None
     profile = host.profile
+    is_cuda = profile is None or profile.accelerator == "cuda"
+    if (is_cuda and visible_gpus.is_other_vendor(host)) or not visible_gpus.has_devices(host):
+        return None
     gpus = [gpu for gpu in visible_gpus.visible(host).gpus if gpu["name"]]
     if profile is None and gpus:
         return _no_profile(host, gpus)
@@ -193,7 +205,7 @@ def profile_fits(host: HostContext) -> Answer | None:
 
 
 def _matching_profile(gpus: Sequence[Gpu]) -> str | None:
-    built_in = [profiles.load(name, BUILT_IN, ".") for name in profiles.names()]
+    built_in = profiles.of_gpus({str(gpu["name"]) for gpu in gpus})
     return profile_detection.match_profile({"gpus": {"cards": gpus}}, built_in).profile
 
 

@@ -34,7 +34,7 @@ _WORKERS = ("num_workers", "dataloader_num_workers")
 def gpu_memory(host: HostContext) -> Answer | None:
     """Whether each GPU has the memory of `needs`, and has it free."""
     needed = host.job.needs.gpu_memory
-    if needed is None or not visible_gpus.has_gpus(host):
+    if needed is None or not visible_gpus.has_devices(host):
         return None
     sizes = [(_memory(host, gpu), gpu) for gpu in visible_gpus.visible(host).gpus]
     totals = [(size, gpu) for size, gpu in sizes if size is not None]

@@ -107,7 +107,8 @@ def _detect(names: tuple[str, ...], hosts_path: str | None, *, as_json: bool) ->
 
 
 def _show_match(host: str, facts: dict[str, Any], match: ProfileMatch) -> None:
-    gpus = [str(gpu.get("name")) for gpu in facts["gpus"].get("cards") or ()]
+    cards = facts["gpus"].get("cards") or facts["gpus"].get("others") or ()
+    gpus = [str(gpu.get("name")) for gpu in cards]
     shown = ", ".join(f"{gpus.count(name)} x {name}" for name in match.names) or match.why
     click.echo(f"{host}: {shown}")
     if match.profile is not None:

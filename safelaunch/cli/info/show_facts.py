@@ -110,7 +110,8 @@ def _disks(disks: dict[str, dict[str, Any]]) -> Iterator[str]:
 
 
 def _gpus(gpus: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    if gpus["count"] == 0:
+    yield from _others(gpus.get("others") or [])
+    if gpus["count"] == 0 and not gpus.get("others"):
         yield "gpus", "none" + (" (no nvidia-smi here)" if gpus["nvidia_smi"] is None else "")
     elif gpus["count"] is None:
         yield "gpus", "not known"
@@ -138,6 +139,13 @@ def _gpus(gpus: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if not gpus["troubles"]:
         yield from (("error", f"nvidia-smi, {name}: {why}") for name, why in gpus["late"].items())
     yield from (("gpus", f"{name} exists: {at}") for name, at in gpus["other_tools"].items())
+
+
+def _others(cards: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Yield the devices of other makers than NVIDIA."""
+    for (name, memory), count in Counter((c["name"], c["memory_mib"]) for c in cards).items():
+        parts = [f"{count} x {name or 'a device without a name'}"]
+        yield "gpus", ", ".join([*parts, *([size(memory << 20)] if memory else [])])
 
 
 def _links(gpus: dict[str, Any]) -> Iterator[str]:

@@ -30,7 +30,7 @@ from safelaunch.config.schema.types import (
 from safelaunch.config.schema.units import Bool, Duration, Glob, Pattern, Size
 from safelaunch.errors import ConfigError
 from safelaunch.model import Needs, Sync
-from safelaunch.runtime.accelerators import ACCELERATORS
+from safelaunch.runtime.start.accelerators import ACCELERATORS
 
 if TYPE_CHECKING:
     from safelaunch.config.schema.json_types import Shape

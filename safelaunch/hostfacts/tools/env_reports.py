@@ -9,6 +9,8 @@ from safelaunch.hostfacts.tools.report import Card, Report
 from safelaunch.hostfacts.tools.topology_matrix import read_matrix
 
 _GPU = re.compile(r"^\W*(?:GPU models and configuration\s*:\s*)?GPU (\d[\d,]*): (.+?)\s*$")
+# torch for ROCm names one GPU, with its instruction set, and not how many there are
+_HIP_GPU = re.compile(r"^\W*GPU models and configuration\s*:\s*(AMD .+?)\s*(?:\(gfx\S*\))?\s*$")
 _CAPABILITY = re.compile(r"^\W*GPU (\d[\d,]*) Compute Capability: (\d+\.\d+)")
 _NONE = ("no cuda", "no gpu", "could not collect")
 _VALUES = {
@@ -59,12 +61,14 @@ def _cards(text: str) -> list[Card]:
     names: dict[int, str | None] = {}
     capabilities: dict[int, str] = {}
     for line in text.splitlines():
-        capability, card = _CAPABILITY.match(line), _GPU.match(line)
+        capability, card, hip = _CAPABILITY.match(line), _GPU.match(line), _HIP_GPU.match(line)
         if capability is not None:
             capabilities |= dict.fromkeys(_numbers(capability[1]), capability[2])
         elif card is not None:
             for index in _numbers(card[1]):
                 names.setdefault(index, cell_text(card[2]))
+        elif hip is not None:
+            names.setdefault(0, cell_text(hip[1]))
     return [
         Card(index, name, compute_capability=capabilities.get(index))
         for index, name in sorted(names.items())

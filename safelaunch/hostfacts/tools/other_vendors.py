@@ -126,7 +126,13 @@ def _huawei(text: str) -> list[Card]:
         if match is not None and bus is None:
             name = match[2]
         elif name is not None and bus is not None:
-            sizes = map(int, re.findall(r"\d+\s*/\s*(\d+)", line))
-            memory = max(sizes, default=None)
-            cards.append(Card(len(cards), name, bus_id=bus[0], memory_mib=memory))
+            sizes = re.findall(r"(\d+)\s*/\s*(\d+)", line)  # used and whole, of DDR and of HBM
+            used, memory = max(
+                ((int(u), int(m)) for u, m in sizes), key=_whole, default=(None, None)
+            )
+            cards.append(Card(len(cards), name, bus_id=bus[0], memory_mib=memory, used_mib=used))
     return cards
+
+
+def _whole(sizes: tuple[int, int]) -> int:
+    return sizes[1]

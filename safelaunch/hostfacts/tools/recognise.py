@@ -46,6 +46,8 @@ def _read_tool(text: str, command: str) -> Report:
 
 def _read_lines(text: str, command: str) -> Report:
     matrix = read_matrix(text)
+    if matrix is not None and re.search(r"\btopo -mp\b", command + "\n" + text):
+        matrix = replace(matrix, is_pcie_only=True)
     peers = read_peers(text, command) if matrix is None else None
     table = matrix or peers
     if table is not None:

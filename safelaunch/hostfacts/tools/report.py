@@ -95,6 +95,7 @@ class Matrix:
     cpu_affinity: tuple[str, ...] | None = None
     numa: tuple[str, ...] | None = None
     gpu_numa_id: tuple[str, ...] | None = None
+    is_pcie_only: bool = False  # of `topo -mp`, which shows no other connection
 
     @property
     def fabric(self) -> str:
@@ -104,7 +105,7 @@ class Matrix:
         kinds = {_family(link) for link in self.pairs.values()}
         whole = len(self.pairs) == self.size * (self.size - 1) // 2
         if kinds == {"pcie"} and whole:
-            return "pcie"
+            return "unknown" if self.is_pcie_only else "pcie"
         for family in ("nvlink", "xgmi", "hccs"):
             if family in kinds and kinds <= {family, "pcie"}:
                 return f"{family}-full" if kinds == {family} and whole else f"{family}-partial"

@@ -28,12 +28,15 @@ _COMMANDS = {
 _NVIDIA_SMI = ("/usr/bin/nvidia-smi", "/usr/lib/wsl/lib/nvidia-smi", "/opt/bin/nvidia-smi",
                "/usr/local/nvidia/bin/nvidia-smi")  # fmt: skip
 _PROC = "/proc/driver/nvidia"
+# tools of other makers: where they are beside PATH, and what makes them list their devices
 _OTHERS = {
-    "rocm-smi": ["/opt/rocm/bin/rocm-smi"],
-    "amd-smi": ["/opt/rocm/bin/amd-smi"],
-    "npu-smi": ["/usr/local/Ascend/driver/tools/npu-smi", "/usr/local/sbin/npu-smi"],
-    "mx-smi": ["/opt/mxdriver/bin/mx-smi"],
-}
+    "amd-smi": (["/opt/rocm/bin/amd-smi"], ["static", "--asic", "--bus", "--vram"]),
+    "rocm-smi": (["/opt/rocm/bin/rocm-smi"], ["--showproductname", "--showmeminfo", "vram"]),
+    "npu-smi": (
+        ["/usr/local/Ascend/driver/tools/npu-smi", "/usr/local/sbin/npu-smi"], ["info"],
+    ),
+    "mx-smi": (["/opt/mxdriver/bin/mx-smi"], []),
+}  # fmt: skip
 
 
 def cards() -> dict[str, Any]:
@@ -133,6 +136,15 @@ def _user(path: str) -> str | None:
         return None
 
 
-def others() -> dict[str, str | None]:
-    """Return where the tools of other vendors are."""
-    return {name: find(name, paths) for name, paths in _OTHERS.items()}
+def others() -> dict[str, dict[str, Any]]:
+    """Return where the tools of other makers are, and what they print of their devices."""
+    tools: dict[str, dict[str, Any]] = {}
+    for name, (paths, words) in _OTHERS.items():
+        path = find(name, paths)
+        if path is None:
+            continue
+        tools[name] = {"path": path}
+        if words and not (name == "rocm-smi" and "amd-smi" in tools):
+            output = commands.run([path, *words])
+            tools[name] = dict(vars(output), path=path, command=" ".join([name, *words]))
+    return tools

@@ -16,6 +16,7 @@ import time
 from safelaunch.runtime import run_state
 from safelaunch.runtime.records import PlanRecord, Record, RunRecord, Status
 from safelaunch.runtime.start import run_dir
+from safelaunch.runtime.start.accelerators import DEVICE_VARIABLES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 LOCK = "starts.lock"  # in safelaunch's folder; holds who has it
 PATIENCE = 30.0  # seconds for the starts that are before this one: each has the lock some 10 ms
 _PAUSE = 0.005  # seconds between tries
-_SHARED = ("CUDA_VISIBLE_DEVICES", "OUTPUT_DIR")  # variables that two runs may both use
+_SHARED = (*DEVICE_VARIABLES, "OUTPUT_DIR")  # variables that two runs may both use
 
 
 class StartLocked(RuntimeError):  # noqa: N818 - reads as what happened

@@ -77,12 +77,33 @@ def read(path: str) -> str:
         return ""
 
 
-def gpus() -> int:
-    """Return how many NVIDIA GPUs the driver shows."""
+def gpus(root: str = "/") -> int:
+    """Return how many GPUs of NVIDIA the driver shows, else of AMD, else NPUs of Huawei."""
+    nvidia = len(names(os.path.join(root, "proc/driver/nvidia/gpus")))
+    return nvidia or amd_gpus(root) or len(npus(root))
+
+
+def amd_gpus(root: str) -> int:
+    """Return how many nodes AMD's kernel driver has that are GPUs: a CPU has no SIMD units."""
+    folder = os.path.join(root, "sys/class/kfd/kfd/topology/nodes")
+    count = 0
+    for name in names(folder):
+        fields = read(os.path.join(folder, name, "properties")).split()
+        count += dict(zip(fields[::2], fields[1::2])).get("simd_count", "0") != "0"  # noqa: B905
+    return count
+
+
+def npus(root: str) -> "list[str]":
+    """Return the devices of Ascend NPUs: davinci0, davinci1, ...; not davinci_manager."""
+    return [n for n in names(os.path.join(root, "dev")) if n[:7] == "davinci" and n[7:].isdigit()]
+
+
+def names(folder: str) -> "list[str]":
+    """Return the names in a folder; none where it cannot be read."""
     try:
-        return len(os.listdir("/proc/driver/nvidia/gpus"))
+        return os.listdir(folder)
     except OSError:
-        return 0
+        return []
 
 
 def free_port(seed: int) -> "int | None":

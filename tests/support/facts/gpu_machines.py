@@ -60,7 +60,7 @@ def box(
     mig: tuple[int, ...] = (),
     users: dict[str, str] | None = None,
     fabric_manager: dict[str, Any] | None = None,
-    others: dict[str, str] | None = None,
+    others: dict[str, Any] | None = None,
     system: dict[str, Any] | None = None,
     parts: dict[str, Any] | None = None,
     **more: Any,
@@ -99,6 +99,12 @@ def box(
         **more,
     }
     return from_probe("localhost", {"parts": {k: {"value": v} for k, v in whole.items()}})
+
+
+def other(tool: str, record: str) -> dict[str, Any]:
+    """Return the output of another maker's tool, by the id of a record, as `box` takes it."""
+    entry = RECORDS[record]
+    return {tool: {"path": f"/usr/bin/{tool}", "text": entry["text"], "command": entry["command"]}}
 
 
 def matrix(size: int, link: str) -> str:

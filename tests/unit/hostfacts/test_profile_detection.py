@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
-from support.facts.gpu_machines import A100, GTX1080, H100, RTX5090, T4, box, matrix, recorded
+from support.facts.gpu_machines import (
+    A100,
+    GTX1080,
+    H100,
+    RTX5090,
+    T4,
+    box,
+    matrix,
+    other,
+    recorded,
+)
 
 from safelaunch.cli.info.profiles import command
 from safelaunch.config import profiles
@@ -30,7 +40,14 @@ CASES = {
     "of no profile": (box(GTX1080), None),
     "mixed": (box(A100, H100), None),
     "none": (box(), "cpu"),
-    "of another vendor": (box(others={"rocm-smi": "/opt/rocm/bin/rocm-smi"}), None),
+    "of another maker": (box(others={"mx-smi": {"path": "/opt/mxdriver/bin/mx-smi"}}), None),
+    "of AMD": (box(others=other("amd-smi", "amdsmi-static-mi350x")), "mi355x"),
+    "of AMD, virtual": (box(others=other("amd-smi", "amdsmi-mi300x-vf")), "mi300x"),
+    "of Huawei": (box(others=other("npu-smi", "npu-info-a3-two-chips")), "ascend910c"),
+    "of NVIDIA beside graphics of AMD": (
+        box(RTX5090, others=other("amd-smi", "amdsmi-static-mi350x")),
+        "rtx5090",
+    ),
     "unknown": (box(outputs={"query": {"text": "", "why": "it did not end within 10 s"}}), None),
     "refused": (recorded(query="err-version-mismatch-470"), None),
     "nothing": ({}, None),

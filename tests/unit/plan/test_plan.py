@@ -439,3 +439,29 @@ def test_a_start_asks_for_peer_access_only_where_a_variable_hangs_on_it(
 ) -> None:
     node = project.node(TORCHRUN + "profile: rtx5090\n")
     assert gates.needs_peer_access(node, versions) is asks
+
+
+@pytest.mark.parametrize(
+    ("profile", "variable"),
+    [
+        ("h100", "CUDA_VISIBLE_DEVICES"),
+        ("mi300x", "HIP_VISIBLE_DEVICES"),
+        ("ascend910b", "ASCEND_RT_VISIBLE_DEVICES"),
+    ],
+)
+def test_gpus_are_selected_by_the_variable_of_their_maker(
+    project: Project, profile: str, variable: str
+) -> None:
+    env = project.env(TORCHRUN + f"profile: {profile}\ngpus: [2, 3]\n")
+    visible = {name: var.value for name, var in env.items() if name.endswith("VISIBLE_DEVICES")}
+    assert visible == {variable: "2,3"}
+
+
+def test_npus_get_the_interface_of_their_own_library_between_nodes(project: Project) -> None:
+    hosts = "hosts:\n  a: {interface: eth1}\n  b: {interface: eth1}\n"
+    project.write(hosts, "hosts.yaml")
+    job = TORCHRUN + "profile: ascend910b\nhosts: [a, b]\nnodes: 2\n"
+    env = project.env(job, Flags(hosts_file="hosts.yaml"))
+    names = [name for name in env if name.endswith("SOCKET_IFNAME")]
+    assert sorted(names) == ["GLOO_SOCKET_IFNAME", "HCCL_SOCKET_IFNAME"]
+    assert env["HCCL_CONNECT_TIMEOUT"].value == "1200"

@@ -25,8 +25,8 @@ WHILE_IT_RUNS = """
 while it runs
 restarts: at most 3 within 12h, by failure class; the first after 30s, then twice as long, up to 10m
 a restart runs train.py --r 1
-ladder: an illegal memory access adds NCCL_SHM_DISABLE=1, \
-then NCCL_P2P_DISABLE=1+NCCL_IB_DISABLE=1, then NCCL_DEBUG=INFO
+ladder: an illegal memory access adds NCCL_CUMEM_HOST_ENABLE=0, \
+then NCCL_P2P_DISABLE=1+NCCL_IB_DISABLE=1, then NCCL_SHM_DISABLE=1, then NCCL_DEBUG=INFO
 hang: stop after 10 median steps without progress, at least 5m; 3h until two steps are known
 stopped after 1h30m (max_duration)
 succeeded only with 5 steps"""
@@ -182,8 +182,9 @@ def test_the_ladder_starts_without_what_its_steps_name(project: Project) -> None
 
 def test_the_rungs_are_the_steps_of_the_profile(project: Project) -> None:
     assert names(project.plan(CARDS + "recovery: {ladder: true}\n")) == [
-        ["NCCL_SHM_DISABLE"],
+        ["NCCL_CUMEM_HOST_ENABLE"],
         ["NCCL_P2P_DISABLE", "NCCL_IB_DISABLE"],
+        ["NCCL_SHM_DISABLE"],
         ["NCCL_DEBUG"],
     ]
 
@@ -194,12 +195,12 @@ def test_a_start_below_the_ladder_is_noted(project: Project) -> None:
 
 
 def test_a_start_on_a_step_has_the_later_ones_as_rungs(project: Project) -> None:
-    plan = project.plan(CARDS + "recovery: {ladder: true}\n", Flags(ladder=2))
+    plan = project.plan(CARDS + "recovery: {ladder: true}\n", Flags(ladder=3))
     assert names(plan) == [["NCCL_DEBUG"]]
 
 
 def test_a_step_that_changes_nothing_is_no_rung(project: Project) -> None:
-    text = CARDS + "env: {NCCL_SHM_DISABLE: 1}\nrecovery: {ladder: true}\n"
+    text = CARDS + "env: {NCCL_CUMEM_HOST_ENABLE: 0}\nrecovery: {ladder: true}\n"
     assert names(project.plan(text))[0] == ["NCCL_P2P_DISABLE", "NCCL_IB_DISABLE"]
 
 
@@ -222,13 +223,15 @@ def rendered(plan: Plan) -> dict[str, str]:
 def test_each_rung_has_a_script_with_the_rungs_below_it(project: Project) -> None:
     scripts = rendered(project.plan(CARDS + "recovery: {ladder: true}\n"))
     exports = {
-        n: [v for v in ("SHM", "P2P", "DEBUG") if f"NCCL_{v}" in t] for n, t in scripts.items()
+        n: [v for v in ("CUMEM", "P2P", "SHM", "DEBUG") if f"NCCL_{v}" in t]
+        for n, t in scripts.items()
     }
     assert exports == {
         "again.0.sh": [],
-        "again.1.sh": ["SHM"],
-        "again.2.sh": ["SHM", "P2P"],
-        "again.3.sh": ["SHM", "P2P", "DEBUG"],
+        "again.1.sh": ["CUMEM"],
+        "again.2.sh": ["CUMEM", "P2P"],
+        "again.3.sh": ["CUMEM", "P2P", "SHM"],
+        "again.4.sh": ["CUMEM", "P2P", "SHM", "DEBUG"],
     }
 
 
@@ -272,7 +275,7 @@ def test_a_dry_run_tells_later_attempts_as_data(project: Project) -> None:
         plan["supervision"]["recovery"]["ladder"],
     ) == (
         ["--r", "1"],
-        {"NCCL_SHM_DISABLE": "1"},
+        {"NCCL_CUMEM_HOST_ENABLE": "0"},
         True,
     )
 

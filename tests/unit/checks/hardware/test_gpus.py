@@ -16,6 +16,7 @@ from support.facts.gpu_machines import (
     Replies,
     box,
     matrix,
+    other,
     query,
     recorded,
 )
@@ -330,3 +331,49 @@ def test_facts_that_are_not_known_are_not_asked_for(project: Project) -> None:
 
 def test_facts_that_change_nothing_are_not_asked_for(project: Project) -> None:
     assert facts_of(project, OLD).status == "ok"
+
+
+# -- accelerators of other makers ------------------------------------------------------------------
+
+NPUS = other("npu-smi", "npu-info-a3-two-chips")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "status", "evidence"),
+    [
+        ("[0, 1]", "ok", "2 of 2 GPUs for 2 ranks"),
+        ("[0, 5]", "fail", "ASCEND_RT_VISIBLE_DEVICES (job.yaml:4:7) names 5"),
+    ],
+)
+def test_npus_are_counted_by_their_own_variable(
+    project: Project, gpus: str, status: str, evidence: str
+) -> None:
+    job = TORCHRUN + f"profile: ascend910c\ngpus: {gpus}\n"
+    result = run_check(project, job, box(others=NPUS), "gpu-count")
+    assert (result.status, evidence in result.evidence) == (status, True)
+
+
+def test_a_profile_of_another_maker_is_no_profile_for_a_machine_without_its_devices(
+    project: Project,
+) -> None:
+    job = TORCHRUN + "profile: mi300x\ngpus: [0, 1]\n"
+    result = run_check(project, job, box(others=NPUS), "gpu-count")
+    assert (result.status, "no AMD GPU" in result.evidence) == ("fail", True)
+
+
+@pytest.mark.parametrize(("profile", "status"), [("ascend910c", "ok"), ("ascend910b", "warn")])
+def test_the_profile_of_npus_is_compared_with_their_names(
+    project: Project, profile: str, status: str
+) -> None:
+    job = TORCHRUN + f"profile: {profile}\ngpus: [0, 1]\n"
+    result = run_check(project, job, box(others=NPUS), "profile-fits")
+    assert result.status == status
+    assert "Ascend910" in result.evidence
+
+
+@pytest.mark.parametrize(("needed", "status"), [("60GiB", "ok"), ("70GiB", "fail")])
+def test_memory_of_npus_is_compared_with_what_the_job_needs(
+    project: Project, needed: str, status: str
+) -> None:
+    job = TORCHRUN + f"profile: ascend910c\ngpus: [0, 1]\nneeds: {{gpu_memory: {needed}}}\n"
+    assert run_check(project, job, box(others=NPUS), "gpu-memory").status == status

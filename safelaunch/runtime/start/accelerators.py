@@ -17,7 +17,7 @@ class Accelerator(NamedTuple):
     maker: str  # whose device it is, for messages
 
 
-# rocm: HIP reads CUDA_VISIBLE_DEVICES only where HIP_VISIBLE_DEVICES is not set (HIP, env_variables)
+# HIP reads CUDA_VISIBLE_DEVICES too, and only where HIP_VISIBLE_DEVICES is not set
 ACCELERATORS: Mapping[str, Accelerator] = {
     "cuda": Accelerator("CUDA_VISIBLE_DEVICES", "NCCL_SOCKET_IFNAME", "NVIDIA GPU"),
     "cpu": Accelerator("CUDA_VISIBLE_DEVICES", "NCCL_SOCKET_IFNAME", "CPU"),
