@@ -181,7 +181,7 @@ def _show(profile: Profile) -> None:
                 _show_reasons(entry, "     ")
 
 
-class Source(NamedTuple):
+class StatedSource(NamedTuple):
     """What a fact or variable of a profile rests on, and when that was last read."""
 
     name: str
@@ -190,7 +190,7 @@ class Source(NamedTuple):
     checked: str
 
 
-def _sources(profile: Profile) -> list[Source]:
+def _sources(profile: Profile) -> list[StatedSource]:
     """Return the sources of a profile: those of its facts, then of its variables and ladder."""
     facts = [(name, fact.value, fact.source, fact.origin) for name, fact in profile.facts.items()]
     steps = [entry for step in profile.ladder for entry in step if entry.var.source]
@@ -199,7 +199,7 @@ def _sources(profile: Profile) -> list[Source]:
         for entry in (*profile.env, *profile.site, *steps)
     ]
     return [
-        Source(name, value, source, profile.checked.get(origin.source, ""))
+        StatedSource(name, value, source, profile.checked.get(origin.source, ""))
         for name, value, source, origin in (*facts, *variables)
     ]
 

@@ -9,19 +9,16 @@ from __future__ import annotations
 import os
 import signal
 
+from safelaunch.runtime.monitor import gpu_sources
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import TypeAlias
+    from safelaunch.runtime.monitor.gpu_sources import Row
 
-    Row: TypeAlias = tuple[str, list[float | None]]
-
-FIELDS = ("index", "uuid", "utilization.gpu", "memory.used", "memory.total", "power.draw")
-COLUMNS = ("util", "mem_mib", "mem_total_mib", "power_w")
 PAUSE_FACTOR = 200  # pause after a call, in multiples of its duration: at most 0.5 % of a core
 MAX_PAUSE = 3600.0  # seconds: a driver that hung once may have recovered
 # seconds: a normal call takes 0.03 to 2, more with many GPUs without persistence mode
 TIMEOUT = 20.0
-DRIVER_FILES = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg")  # /dev/dxg is WSL's
 RETRY_AFTER = 60.0  # seconds after a failed start
 # bytes: fits a pipe, so that nvidia-smi never blocks on us; 100 GPUs need 10 KB
 MAX_OUTPUT = 1 << 16
@@ -123,24 +120,24 @@ class GpuLoad(AsyncCommand):
     `devices` are indices or UUIDs (prefixes, as CUDA takes them); None means all GPUs.
     """
 
-    def __init__(self, devices: list[str] | None, environ: dict[str, str]) -> None:
-        note = "nvidia-smi does not answer: the driver may hang; see `dmesg`"
-        super().__init__("nvidia-smi-late", note)
+    def __init__(self, devices: list[str] | None, environ: dict[str, str], root: str = "/") -> None:
+        self.source = gpu_sources.find(environ, root)
+        name = self.source.name if self.source else "nvidia-smi"
+        super().__init__(
+            f"{name}-late", f"{name} does not answer: the driver may hang; see `dmesg`"
+        )
         self.devices = devices
-        self.program = _nvidia_smi(environ)
         self.rows: dict[str, list[float | None]] | None = None  # of the last output
 
     def start(self, now: float) -> bool:
-        """Start nvidia-smi, unless there is none, it still runs or the pause is not over."""
-        query = "--query-gpu=" + ",".join(FIELDS)
-        argv = [self.program, query, "--format=csv,noheader,nounits"]
-        return bool(self.program) and self.spawn(argv, now)
+        """Start the command, unless there is none, it still runs or the pause is not over."""
+        return self.source is not None and self.spawn(self.source.argv, now)
 
     def child_exited(self, pid: int, status: int, now: float) -> bool:
         """Read the output of the child that has ended; return whether it was ours."""
         answer = self.collect(pid, status, now)
-        if answer is not None:
-            self.rows = self._select(parse(answer)) or None
+        if answer is not None and self.source is not None:
+            self.rows = self._select(self.source.parse(answer)) or None
         return answer is not None
 
     def _select(self, rows: dict[str, Row]) -> dict[str, list[float | None]]:
@@ -151,33 +148,3 @@ class GpuLoad(AsyncCommand):
             or index in self.devices
             or any(n and not n.isdigit() and uuid.startswith(n) for n in self.devices)
         }
-
-
-def parse(text: str) -> dict[str, Row]:
-    """Return {index: (uuid, values of COLUMNS)}; None for `[N/A]`, `ERR!`, `[Unknown Error]`.
-
-    Other lines are skipped: a lost GPU puts a sentence in front of the rows.
-    """
-    rows: dict[str, Row] = {}
-    for line in text.splitlines():
-        cells = [cell.strip() for cell in line.split(",")]
-        if len(cells) == len(FIELDS) and cells[0].isdigit():
-            rows[cells[0]] = (cells[1], [_number(cell) for cell in cells[2:]])
-    return rows
-
-
-def _number(cell: str) -> float | None:
-    try:
-        number = float(cell.split(" ", 1)[0])
-    except ValueError:
-        return None
-    return number if 0 <= number < 1e9 else None  # noqa: PLR2004 - also not nan
-
-
-def _nvidia_smi(environ: dict[str, str]) -> str:
-    """Return the path of nvidia-smi; empty where there is no NVIDIA driver."""
-    if not any(os.path.exists(path) for path in DRIVER_FILES):
-        return ""
-    folders = [folder for folder in environ.get("PATH", "").split(os.pathsep) if folder]
-    paths = (os.path.join(folder, "nvidia-smi") for folder in folders)
-    return next((path for path in paths if os.access(path, os.X_OK)), "")

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 
-from safelaunch.runtime.monitor import gpu_load
+from safelaunch.runtime.monitor import gpu_load, gpu_sources
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Samples:
         return self.disk.child_exited(pid, status, now) or self.gpus.child_exited(pid, status, now)
 
     def take_events(self) -> list[dict[str, object]]:
-        """Return the events since the last call: `nvidia-smi-late`, `disk-late`."""
+        """Return the events since the last call: `nvidia-smi-late` and its like, `disk-late`."""
         events = self.gpus.events + self.disk.events
         self.gpus.events, self.disk.events = [], []
         return events
@@ -131,13 +131,13 @@ class Samples:
         return [f"{time.time():.0f}", f"{elapsed:.0f}", *sizes, load]
 
     def _header(self) -> str:
-        columns = [f"gpu{gpu}_{name}" for gpu in self._gpus or () for name in gpu_load.COLUMNS]
+        columns = [f"gpu{gpu}_{name}" for gpu in self._gpus or () for name in gpu_sources.COLUMNS]
         return ",".join([HOST_COLUMNS, *columns]) + "\n"
 
     def _load(self, rows: dict[str, list[float | None]] | None) -> list[str]:
         cells = []
         for gpu in self._gpus or ():
-            values = (rows or {}).get(gpu) or [None] * len(gpu_load.COLUMNS)
+            values = (rows or {}).get(gpu) or [None] * len(gpu_sources.COLUMNS)
             cells += ["" if value is None else f"{value:g}" for value in values]
         return cells
 

@@ -13,7 +13,7 @@ import pytest
 from support import DATA
 
 from safelaunch.runtime import processes
-from safelaunch.runtime.monitor import gpu_load
+from safelaunch.runtime.monitor import gpu_sources
 from safelaunch.runtime.monitor import sampler as monitor_sampler
 from safelaunch.runtime.monitor.trends import warnings as trend_warnings
 from safelaunch.runtime.records import RunRecord
@@ -30,7 +30,7 @@ FOUR = "\n".join(f"{i}, GPU-{i}aaa, {90 + i}, 1000, 24564, 55.5" for i in range(
 def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Return what puts a program named nvidia-smi on PATH, beside something like a driver."""
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(gpu_load, "DRIVER_FILES", (str(tmp_path),))
+    monkeypatch.setattr(gpu_sources, "DRIVER_FILES", (str(tmp_path),))
 
     def install(script: str) -> None:
         path = tmp_path / "nvidia-smi"
@@ -201,7 +201,9 @@ def test_without_a_descriptor_left_the_sample_goes_without(
 
 @pytest.mark.parametrize("record", RECORDED, ids=lambda record: record["name"])
 def test_recorded_answers_are_read(record: dict[str, object]) -> None:
-    warnings = {index: values for index, (_, values) in gpu_load.parse(str(record["text"])).items()}
+    warnings = {
+        index: values for index, (_, values) in gpu_sources.parse(str(record["text"])).items()
+    }
     assert warnings == record["expected"]
 
 
@@ -279,7 +281,7 @@ def test_without_a_driver_nobody_is_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     smi("exit 0")
-    monkeypatch.setattr(gpu_load, "DRIVER_FILES", ("/nonexistent",))
+    monkeypatch.setattr(gpu_sources, "DRIVER_FILES", ("/nonexistent",))
     samples = sampler()
     samples.tick(1.0)
     assert samples.pid is None
