@@ -209,7 +209,7 @@ def _show_sources(profile: Profile) -> None:
     for entry in _sources(profile):
         click.echo(f"  {entry.name}: {entry.value}" if entry.value else f"  {entry.name}")
         date = f" (read {entry.checked})" if entry.checked else ""
-        click.echo(f"      {entry.source or 'no source'}{date}")
+        click.echo(f"      {entry.source}{date}" if entry.source else "      no source")
     for source in profile.sources:
         click.echo(f"  also read: {source}")
 

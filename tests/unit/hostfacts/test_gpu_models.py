@@ -90,3 +90,41 @@ def test_a_name_has_the_profile_of_its_platform_and_no_other() -> None:
 def test_every_profile_of_a_card_belongs_to_a_platform() -> None:
     of_cards = {name for name, entry in PROFILES.items() if entry.gpu_names}
     assert of_cards - BASES == set().union(*(matching(name) for _, name in NAMES))
+
+
+def test_profiles_of_gpus_are_found_without_parsing_all() -> None:
+    for _, name in NAMES:
+        listed = {entry.name for entry in profiles.of_gpus([name])}
+        everyone = {
+            key
+            for key, entry in PROFILES.items()
+            if entry.gpu_names and re.fullmatch(entry.gpu_names, name)
+        }
+        assert listed == everyone, name
+
+
+@pytest.mark.parametrize(
+    ("name", "profile"),
+    [
+        ("NVIDIA GeForce RTX 4090 D", "rtx4090"),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", None),
+        ("NVIDIA GeForce RTX 5090 D", "rtx5090"),
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA H100 PCIe", "h100-pcie"),
+        ("NVIDIA H100 NVL", "h100-nvl"),
+        ("NVIDIA GH200 480GB", "gh200"),
+        ("NVIDIA H20", "h20"),
+        ("NVIDIA H20-3e", "h20"),
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtxpro6000"),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "rtxpro6000"),
+        ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", "rtxpro6000"),
+        ("NVIDIA RTX PRO 5000 Blackwell", None),
+        ("NVIDIA GB200", "gb200"),
+        ("NVIDIA B200", "b200"),
+        ("NVIDIA L4", "l4"),
+        ("NVIDIA L40S", "l40s"),
+    ],
+)
+def test_a_printed_name_has_its_own_profile(name: str, profile: str | None) -> None:
+    assert matching(name) == ({profile} if profile else set())
