@@ -43,7 +43,7 @@ def all_gpus(host: HostContext) -> list[Gpu]:
     if _kind(host) not in ("cuda", "cpu"):
         others: list[Gpu] | None = host.get("gpus", "others")
         if others is None:
-            raise NotKnown(f"the {kind(host).maker}s are not known")
+            raise NotKnown(f"the {kind(host).title}s are not known")
         return [gpu for gpu in others if gpu["accelerator"] == _kind(host)]
     gpus: list[Gpu] | None = host.get("gpus", "cards")
     if not gpus and host.get("gpus", "count") is None:

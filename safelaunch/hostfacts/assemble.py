@@ -58,7 +58,7 @@ def from_probe(host: str, probe: Mapping[str, Any], offset: float | None = None)
         },
         "nccl_conf": part("config"),
         "environ": part("environ"),
-        "gpus": gpus(part("cards"), part("other_cards")),
+        "gpus": gpus(part("cards"), parts.get("other_cards", {}).get("value")),
         "python": {**part("python"), "training": training} if part("python") else None,
         "torch": part("torch") or None,
         "names": part("names") or None,

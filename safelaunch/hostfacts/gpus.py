@@ -24,8 +24,9 @@ def as_dict(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def gpus(answers: Mapping[str, Any], other_tools: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the GPUs of a host; those of other makers than NVIDIA in `others`."""
+def gpus(answers: Mapping[str, Any], other_tools: object) -> dict[str, Any]:
+    """Return the GPUs of a host; those of other makers than NVIDIA in `others`, None: not asked."""
+    tools = {name: as_dict(tool) for name, tool in as_dict(other_tools).items()}
     reports = {name: _read_answer(answer) for name, answer in as_dict(answers.get("said")).items()}
     proc = as_dict(answers.get("proc"))
     xml, query = reports.get("xml", Report()), reports.get("query", Report())
@@ -61,8 +62,10 @@ def gpus(answers: Mapping[str, Any], other_tools: Mapping[str, Any]) -> dict[str
         "fabric_manager": as_dict(answers.get("fabric_manager")) or None,
         "troubles": [asdict(error) for error in _errors(reports)],
         "late": _unanswered(as_dict(answers.get("said"))),
-        "other_tools": {name: as_dict(tool).get("path") for name, tool in other_tools.items()},
-        "others": [card for tool in other_tools.values() for card in _other_cards(as_dict(tool))],
+        "other_tools": {name: tool.get("path") for name, tool in tools.items()},
+        "others": None
+        if other_tools is None
+        else [card for tool in tools.values() for card in _other_cards(tool)],
     }
 
 

@@ -63,11 +63,11 @@ def count(host: HostContext) -> Answer | None:
 
 def _no_gpus(host: HostContext) -> Answer:
     if host.profile is not None and host.profile.accelerator != "cuda":
-        maker = visible_gpus.kind(host).maker
+        kind = visible_gpus.kind(host)
         return fail(
-            f"there is no {maker}; profile `{host.profile.name}` needs some",
-            "install the driver, until its tool (rocm-smi, amd-smi, npu-smi) lists them, or give "
-            "the container its devices; `safelaunch profiles --detect` names the right profile",
+            f"there is no {kind.title}; profile `{host.profile.name}` needs some",
+            f"install the driver, until `{kind.tool}` lists them, or give the container its "
+            "devices; `safelaunch profiles --detect` names the right profile",
         )
     for device in _DEVICES:
         if host.answer("path", device)["kind"] is not None:

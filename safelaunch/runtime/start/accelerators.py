@@ -14,15 +14,16 @@ class Accelerator(NamedTuple):
 
     devices: str  # the variable that selects the devices of a process
     interface: str  # the variable that names the network interface of its collectives
-    maker: str  # whose device it is, for messages
+    title: str  # what one device is called, for messages
+    tool: str  # the program of its driver that lists the devices
 
 
 # HIP reads CUDA_VISIBLE_DEVICES too, and only where HIP_VISIBLE_DEVICES is not set
 ACCELERATORS: Mapping[str, Accelerator] = {
-    "cuda": Accelerator("CUDA_VISIBLE_DEVICES", "NCCL_SOCKET_IFNAME", "NVIDIA GPU"),
-    "cpu": Accelerator("CUDA_VISIBLE_DEVICES", "NCCL_SOCKET_IFNAME", "CPU"),
-    "rocm": Accelerator("HIP_VISIBLE_DEVICES", "NCCL_SOCKET_IFNAME", "AMD GPU"),
-    "npu": Accelerator("ASCEND_RT_VISIBLE_DEVICES", "HCCL_SOCKET_IFNAME", "Ascend NPU"),
+    "cuda": Accelerator("CUDA_VISIBLE_DEVICES", "NCCL_SOCKET_IFNAME", "NVIDIA GPU", "nvidia-smi"),
+    "cpu": Accelerator("CUDA_VISIBLE_DEVICES", "NCCL_SOCKET_IFNAME", "CPU", "lscpu"),
+    "rocm": Accelerator("HIP_VISIBLE_DEVICES", "NCCL_SOCKET_IFNAME", "AMD GPU", "amd-smi"),
+    "npu": Accelerator("ASCEND_RT_VISIBLE_DEVICES", "HCCL_SOCKET_IFNAME", "Ascend NPU", "npu-smi"),
 }
 # each variable once, that of CUDA first
 DEVICE_VARIABLES = tuple(dict.fromkeys(kind.devices for kind in ACCELERATORS.values()))

@@ -23,6 +23,7 @@ from support.facts.gpu_machines import (
 
 from safelaunch.config.hosts_file.save_facts import save
 from safelaunch.config.resolve import Flags
+from safelaunch.hostfacts.assemble import from_probe
 from safelaunch.hostfacts.profile_detection import gate_facts
 
 if TYPE_CHECKING:
@@ -377,3 +378,11 @@ def test_memory_of_npus_is_compared_with_what_the_job_needs(
 ) -> None:
     job = TORCHRUN + f"profile: ascend910c\ngpus: [0, 1]\nneeds: {{gpu_memory: {needed}}}\n"
     assert run_check(project, job, box(others=NPUS), "gpu-memory").status == status
+
+
+def test_a_quick_look_does_not_take_npus_that_it_did_not_ask_for_as_missing(
+    project: Project,
+) -> None:
+    job = TORCHRUN + "profile: ascend910c\ngpus: [0, 1]\n"
+    facts = from_probe("localhost", {"parts": {"cards": {"value": {"proc": {}, "said": {}}}}})
+    assert run_check(project, job, facts, "gpu-count").status == "skip"
