@@ -6,6 +6,8 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -51,3 +53,28 @@ def test_a_start_reads_the_version_of_nccl_and_sets_only_what_it_needs(place: Pl
     assert "set NCCL_IB_DISABLE NCCL_P2P_DISABLE NCCL_SHM_DISABLE" in rerun.stdout
     (venv / "lib").rename(venv / "gone")  # then what was saved counts
     assert "NCCL 2.22.3 found" in " ".join(place.cli("rerun", "--follow").stderr.split())
+
+
+PEERS = " \tGPU0\tGPU1\t\n GPU0\tX\t{0}\t\n GPU1\t{0}\tX\t\n"
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ("OK", "the GPUs have peer access: NCCL_P2P_DISABLE not set"),
+        ("CNS", "the GPUs have no peer access: NCCL_P2P_DISABLE set"),
+    ],
+)
+def test_a_start_never_cuts_a_driver_off_from_its_peer_access(
+    place: Place, status: str, expected: str
+) -> None:
+    smi = place.root / "bin" / "nvidia-smi"
+    smi.parent.mkdir()
+    (place.root / "peers").write_text(PEERS.format(status))
+    smi.write_text(f"#!/bin/sh\ncat {place.root}/peers\n")
+    smi.chmod(0o755)
+    place.env["PATH"] = f"{smi.parent}:{place.env['PATH']}"
+    venv = environment(place.root / "env", "2.23.4")
+    job = place.job(SHOW, python=None, venv=str(venv), profile="rtx5090", gpus=[0, 1])
+    done = place.cli("run", "--follow", "--no-check", job)
+    assert expected in " ".join(done.stderr.split())
