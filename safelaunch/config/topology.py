@@ -36,7 +36,8 @@ def read_topology(
                 hint="give `processes: N` per node, or `gpus: auto`, `gpus: N`, `gpus: [0, 1]`",
             )
         processes = 1
-    if processes is not None and gpus not in ((), ("auto",)) and processes > len(gpus):
+    is_named = gpus not in ((), ("auto",)) and not needs.PLACES_RANKS
+    if processes is not None and is_named and processes > len(gpus):
         raise ConfigError(
             f"{processes} processes on {len(gpus)} GPUs",
             where=origins.get("processes"),

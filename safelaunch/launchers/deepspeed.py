@@ -29,6 +29,8 @@ PROGRAMS = ("deepspeed",)
 MODULES = ("deepspeed.launcher.runner",)
 TIMEOUT = "`deepspeed.init_distributed(timeout=...)`, or DEEPSPEED_TIMEOUT (minutes)"
 
+_RUNNER = "deepspeed 0.19.8, launcher/runner.py"
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 _COUNTS = ("num_gpus", "num_accelerators")
 _LOCAL_GPUS = re.compile(r"localhost(?::([0-9]+(?:,[0-9]+)*))?")
 
@@ -86,21 +88,19 @@ def command(launch: Launch) -> Command:
     job = launch.job
     flags = flag_values(job.launcher_args, FLAGS)
     warnings = check_flags(job, _HOSTFILE_FLAGS if "hostfile" in flags else FLAGS)
-    if unknown := next((gpu for gpu in job.gpus if not gpu.isdecimal()), None):
-        where = job.origin("gpus")
-        raise ConfigError(f"deepspeed takes GPUs by number, not `{unknown}`", where=where)
+    gpus = () if "hostfile" in flags else _gpus(job)
     words: list[Word] = [job.interpreter.word, "-m", "deepspeed.launcher.runner"]
     files: tuple[tuple[str, Word], ...] = ()
     if job.topology.nodes > 1:
-        words += _node_flags(launch, flags)
-        slots = max((int(gpu) + 1 for gpu in job.gpus), default=job.topology.processes)
+        words += _node_flags(launch, flags, gpus)
+        slots = max((int(gpu) + 1 for gpu in gpus), default=job.topology.processes)
         nodes = range(job.topology.nodes)
         files = (("hostfile", "".join(f"node-{node} slots={slots}\n" for node in nodes)),)
     elif "hostfile" in flags:
         words += ["--num_gpus", job.topology.count()] * ("processes" in job.origins)
     else:
         words += ["--hostfile", "/dev/null"]  # no file to deepspeed: this machine alone
-        words += _gpu_flags(job, flags)
+        words += _gpu_flags(job, flags, gpus)
     if "master_port" not in flags and ("hostfile" not in flags or job.topology.nodes > 1):
         words += ["--master_port", text(Slot.PORT)]
     words += job.launcher_args.words
@@ -108,28 +108,42 @@ def command(launch: Launch) -> Command:
     return Command(
         (*words, *program),
         program=len(words),
-        env=_accelerator(launch),
+        env=_devices(launch, flags, gpus),
         files=files,
-        warnings=(*warnings, *_passed_over(job)),
+        warnings=(*warnings, *_passed_over(job, gpus)),
     )
 
 
-def _gpu_flags(job: Job, flags: Mapping[str, str]) -> list[Word]:
+def _gpus(job: Job) -> tuple[str, ...]:
+    """Return the GPUs of the ranks that the job names, also by a variable. Raises ConfigError."""
+    gpus, where = job.gpus, job.origin("gpus")
+    own = next((var for var in job.env if var.name == _VISIBLE), None)
+    if not gpus and own is not None and isinstance(own.value, str) and own.value:
+        gpus, where = tuple(own.value.split(",")), own.origin
+    if unknown := next((gpu for gpu in gpus if not gpu.isdecimal()), None):
+        raise ConfigError(f"deepspeed takes GPUs by number, not `{unknown}`", where=where)
+    processes = job.topology.processes
+    if gpus and processes is not None and processes > len(gpus):
+        what = f"{processes} processes on {len(gpus)} GPUs"
+        raise ConfigError(what, where=where, hint="list more GPUs, or start fewer processes")
+    return gpus[:processes]
+
+
+def _gpu_flags(job: Job, flags: Mapping[str, str], gpus: tuple[str, ...]) -> list[Word]:
     """Return the flags that name or count the GPUs of the one machine."""
-    stated = next((key for key in ("processes", "gpus") if key in job.origins and job.gpus), None)
-    if job.topology.processes is not None and "exclude" in flags:
+    is_open = not gpus and job.topology.processes is None
+    if not is_open and "exclude" in flags:
         raise ConfigError(
             "deepspeed takes no `--exclude` where GPUs are named or counted",
-            where=job.origin(stated or "processes"),
+            where=job.origin("launcher_args"),
             hint="gpus: [...] with the GPUs that are left",
         )
-    if job.gpus:
-        gpus = job.gpus[: job.topology.processes]
+    if gpus:
         return ["--include", "localhost:" + ",".join(gpus)]
-    return [] if job.topology.processes is None else ["--num_gpus", job.topology.count()]
+    return [] if is_open else ["--num_gpus", job.topology.count()]
 
 
-def _node_flags(launch: Launch, flags: Mapping[str, str]) -> list[Word]:
+def _node_flags(launch: Launch, flags: Mapping[str, str], gpus: tuple[str, ...]) -> list[Word]:
     """Return the flags of one of several nodes. Raises ConfigError."""
     job, topology = launch.job, launch.job.topology
     if topology.processes is None:
@@ -144,29 +158,34 @@ def _node_flags(launch: Launch, flags: Mapping[str, str]) -> list[Word]:
         )
     words: list[Word] = ["--hostfile", text(Slot.RUN_DIR, "/hostfile"), "--no_ssh"]
     words += ["--node_rank", str(launch.node_rank), "--master_addr", common.master_addr(job)]
-    if job.gpus:
-        gpus = ",".join(job.gpus[: topology.processes])
-        words += ["--include", "@".join(f"node-{n}:{gpus}" for n in range(topology.nodes))]
+    if gpus:
+        slots = ",".join(gpus)
+        words += ["--include", "@".join(f"node-{n}:{slots}" for n in range(topology.nodes))]
     return words
 
 
-def _accelerator(launch: Launch) -> tuple[EnvVar, ...]:
-    """Return the variable that keeps deepspeed on the CPU."""
+def _devices(launch: Launch, flags: Mapping[str, str], gpus: tuple[str, ...]) -> tuple[EnvVar, ...]:
+    """Return what keeps deepspeed on the CPU, or the GPUs that it takes where they are counted."""
+    origin, processes = Origin("launcher deepspeed"), launch.job.topology.processes
     if launch.accelerator != "cpu":
-        return ()
+        if gpus or processes is None or "hostfile" in flags:
+            return ()
+        why = "where GPUs are counted deepspeed takes the first, whatever is visible"
+        first = ",".join(map(str, range(processes)))
+        return (EnvVar(_VISIBLE, first, origin, why=why, source=_RUNNER),)
     why = "deepspeed shows its ranks the GPUs again; with this it leaves them alone"
     source = "deepspeed 0.19.8, accelerator/real_accelerator.py, cpu_accelerator.py"
-    return (EnvVar("DS_ACCELERATOR", "cpu", Origin("launcher deepspeed"), why=why, source=source),)
+    return (EnvVar("DS_ACCELERATOR", "cpu", origin, why=why, source=source),)
 
 
-def _passed_over(job: Job) -> tuple[PlanWarning, ...]:
+def _passed_over(job: Job, gpus: tuple[str, ...]) -> tuple[PlanWarning, ...]:
     """Warn about a pasted line whose CUDA_VISIBLE_DEVICES deepspeed itself would ignore."""
-    if not (job.gpus and job.origin("gpus") == job.origin("processes") == PASTED_LINE):
+    if not (gpus and job.origin("gpus") == job.origin("processes") == PASTED_LINE):
         return ()
-    gpus = ",".join(job.gpus[: job.topology.processes])
+    names = ",".join(gpus)
     message = (
         f"deepspeed by itself ignores CUDA_VISIBLE_DEVICES beside --num_gpus; the ranks get "
-        f"GPUs {gpus} (`--include localhost:{gpus}`)"
+        f"GPUs {names} (`--include localhost:{names}`)"
     )
     return (PlanWarning("gpus-named", message, str(PASTED_LINE)),)
 

@@ -108,7 +108,7 @@ def command(starter: Starter, launch: Launch) -> Command:
 
 
 def _count(starter: Starter, job: Job, options: list[LineOption]) -> list[Word]:
-    """Return the option that counts the ranks, unless others do; Raises ConfigError."""
+    """Return the option that counts the ranks, unless others do. Raises ConfigError."""
     names = starter.totals | starter.per_node
     if not any(option.name in names for option in options):
         return [starter.total, str(job.topology.processes)]

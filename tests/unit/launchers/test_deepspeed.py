@@ -83,6 +83,19 @@ def test_the_written_job_starts_what_the_line_starts(line: str, project: Project
     assert_same_job(project, line)
 
 
+def test_a_variable_that_names_gpus_is_not_passed_over(project: Project) -> None:
+    node = project.node(f"{JOB}processes: 2\nenv: {{CUDA_VISIBLE_DEVICES: '4,5,6'}}\n")
+    assert "--include localhost:4,5 " in " ".join(map(str, node.argv))
+
+
+def test_the_plan_shows_which_gpus_deepspeed_takes_where_they_are_counted(
+    project: Project,
+) -> None:
+    env = project.env(f"{JOB}processes: 2\n")
+    assert env["CUDA_VISIBLE_DEVICES"].value == "0,1"
+    assert "CUDA_VISIBLE_DEVICES" not in project.env(f"{JOB}gpus: auto\n")
+
+
 def test_a_module_stands_behind_its_flag(project: Project) -> None:
     line = "deepspeed --module --num_gpus 1 pkg.train --x"
     assert argv_of(project, line).endswith("--master_port <port> --module pkg.train --x")
