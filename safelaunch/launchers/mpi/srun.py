@@ -50,6 +50,18 @@ _OPTIONAL = (
     "bcast", "compress", "exclusive", "external-launcher", "immediate", "kill-on-bad-exit", "nice",
     "no-kill", "oom-kill-step", "overlap", "propagate", "pty", "resv-ports", "send-libs", "x11",
 )  # fmt: skip
+# args.c of the plug-in pyxis (github.com/NVIDIA/pyxis, 0619349), on many clusters
+_PYXIS = {
+    **dict.fromkeys((
+        "container-env", "container-image", "container-mounts", "container-name",
+        "container-save", "container-workdir",
+    ), 1),
+    **dict.fromkeys((
+        "container-entrypoint", "container-entrypoint-log", "container-mount-home",
+        "container-readonly", "container-remap-root", "container-writable",
+        "no-container-entrypoint", "no-container-mount-home", "no-container-remap-root",
+    ), 0),
+}  # fmt: skip
 _SHORT = {
     "A": "account", "b": "begin", "B": "extra-node-info", "c": "cpus-per-task", "C": "constraint",
     "d": "dependency", "D": "chdir", "e": "error", "E": "preserve-env", "F": "nodefile",
@@ -63,14 +75,25 @@ _SHORT = {
 }  # fmt: skip
 _SRUN = starter.Starter(
     OptionSyntax(
-        dict.fromkeys(_VALUED, 1) | dict.fromkeys(_SWITCHES, 0), frozenset(_OPTIONAL), _SHORT
+        dict.fromkeys(_VALUED, 1) | dict.fromkeys(_SWITCHES, 0) | _PYXIS,
+        frozenset(_OPTIONAL),
+        _SHORT,
     ),
     total="--ntasks",
     totals=frozenset({"ntasks"}),
     per_node=frozenset({"ntasks-per-node", "tasks-per-node"}),
     nodes=frozenset({"nodes"}),
-    # pyxis, and Slurm's own containers: the program is a file of the image
-    places=frozenset({"chdir", "container", "container-image", "container-name", "container-id"}),
+    # in a container, pyxis' or Slurm's own, the program is a file of the image
+    places=frozenset(
+        (
+            "chdir",
+            "container",
+            "container-id",
+            "container-image",
+            "container-name",
+            "container-workdir",
+        )
+    ),
     others=frozenset({"multi-prog", "het-group", "pack-group"}),
     variables=frozenset({"export"}),
 )

@@ -64,13 +64,18 @@ MEANS: dict[str, tuple[dict[str, object], str]] = {
         {"command": ["python", "train.py"], "launcher_args": ["-D", "/x"]},
         "srun -D /x python train.py",
     ),
-    "srun --container-image=x python train.py": (
-        {"command": ["python", "train.py"], "launcher_args": ["--container-image=x"]},
-        "srun --container-image=x python train.py",
+    "srun --container-image x --no-container-mount-home python train.py": (
+        {"command": ["python", "train.py"],
+         "launcher_args": ["--container-image", "x", "--no-container-mount-home"]},
+        "srun --container-image x --no-container-mount-home python train.py",
     ),
     "srun -n 4 python -X dev train.py": (
         {"command": ["python", "-X", "dev", "train.py"], "processes": "4"},
         "srun --ntasks 4 python -X dev train.py",
+    ),
+    "CUDA_VISIBLE_DEVICES=0,1 srun -n 4 python train.py": (
+        {"script": "train.py", "gpus": ["0", "1"], "processes": "4"},
+        f"srun --ntasks 4 {PY} train.py",
     ),
     "srun bash train.sh a": ({"command": ["bash", "train.sh", "a"]}, "srun bash train.sh a"),
     "mpirun -np 4 -x FOO -x A=1 -mca btl ^openib --bind-to none python train.py a": (
@@ -103,7 +108,8 @@ MEANS: dict[str, tuple[dict[str, object], str]] = {
 
 @pytest.mark.parametrize("line", MEANS)
 def test_a_line_becomes_keys_of_a_job(line: str) -> None:
-    assert keys_of(line) == {"launcher": line.split(maxsplit=1)[0], **MEANS[line][0]}
+    launcher = next(word for word in line.split() if "=" not in word)
+    assert keys_of(line) == {"launcher": launcher, **MEANS[line][0]}
 
 
 @pytest.mark.parametrize("line", MEANS)
