@@ -58,7 +58,8 @@ class Command(NamedTuple):
     a program that runs as one process without RANK. "main": the launcher's own process is the
     program; "child": its first Python child; "shell": its own process, or the Python that a shell
     starts. "mpi": there are ranks whose number has another name (OMPI_COMM_WORLD_RANK,
-    SLURM_PROCID). None: there are ranks, or it is unknown.
+    SLURM_PROCID). None: there are ranks, or it is unknown. `has_workers`: it divides the cores
+    itself, among workers that it starts; vLLM and Ray do where OMP_NUM_THREADS is unset.
     """
 
     argv: tuple[Word, ...]
@@ -68,6 +69,7 @@ class Command(NamedTuple):
     files: tuple[tuple[str, Word], ...] = ()
     warnings: tuple[PlanWarning, ...] = ()
     single: str | None = None
+    has_workers: bool = False
 
 
 class FixedPort(NamedTuple):
@@ -131,7 +133,7 @@ class Launcher(Protocol):
     VERSIONS: tuple[str, ...]  # values of `version:`, where its command line differs by version
     STARTS_RANKS: bool  # it sets RANK, WORLD_SIZE ... for processes that it starts
     COUNT_REQUIRED: bool  # the job must state `processes:` or `gpus:`, but for SINGLE
-    SINGLE: tuple[str, ...]  # its subcommands that are one process, which may start workers
+    SINGLE: tuple[str, ...]  # its subcommands that are one process, and need no count
     RUNS_PYTHON: bool  # the job's interpreter runs it; else `command:` begins with a program
     PLACES_RANKS: bool  # the ranks may be on machines that it chooses: none counts as one of here
     SETS_THREADS: bool  # OMP_NUM_THREADS becomes each rank's share of the cores

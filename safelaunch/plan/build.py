@@ -13,7 +13,6 @@ from safelaunch.config.supervision import CHECKPOINT, RESUME_EXAMPLE
 from safelaunch.errors import ConfigError
 from safelaunch.launchers import Command, Launch
 from safelaunch.launchers import load as load_launcher
-from safelaunch.launchers.common import is_single
 from safelaunch.model import (
     BUILT_IN,
     EnvVar,
@@ -262,7 +261,6 @@ def _node(
     launch, accelerator = Launch(job, kind, number or 0), ACCELERATORS[kind]
     launcher = load_launcher(job.launcher)
     command, resumed = _command(launch, resolved.job), None
-    runs_python = command.argv[len(job.prefix)] == job.interpreter.word
     # a program without ranks sees what the job sets, as it would by hand
     repeated = _repeated(job) if launcher.STARTS_RANKS and command.single is None else []
     job = replace(job, env=tuple(var for var in job.env if var.name not in repeated))
@@ -276,7 +274,7 @@ def _node(
     gpus = [EnvVar(accelerator.devices, ",".join(job.gpus), job.origin("gpus"))]
     env = environ.merge(
         (
-            _built_in(job, resolved, accelerator, runs_python=runs_python),
+            _built_in(job, command, resolved, accelerator),
             selection.env if selection else (),
             _host_env(host, resolved, accelerator),
             command.env,
@@ -326,7 +324,7 @@ def _node(
         rungs=rungs,
         assets=job.assets,
         prefix=len(job.prefix),
-        open_gates=_open_gates(selection, env, runs_python),
+        open_gates=_open_gates(selection, env, _runs_python(job, command)),
     )
     if resolved.flags.remote and job.assets:
         # the path of an asset as the job's text has it -> the one on this host
@@ -410,8 +408,12 @@ def _select(resolved: Resolved, profile: Profile, host: Host) -> gates.SelectedV
     )
 
 
+def _runs_python(job: Job, command: Command) -> bool:
+    return command.argv[len(job.prefix)] == job.interpreter.word
+
+
 def _built_in(
-    job: Job, resolved: Resolved, accelerator: Accelerator, *, runs_python: bool
+    job: Job, command: Command, resolved: Resolved, accelerator: Accelerator
 ) -> Iterable[EnvVar]:
     if len(resolved.hosts) > 1:  # by hand it is not known where the others are
         why = "the card on the way to the others"
@@ -427,11 +429,9 @@ def _built_in(
             why="ranks inherit the environment, not the shell's sys.path",
             prepend=True,
         )
-    if runs_python:
+    if _runs_python(job, command):
         yield from _interpreter_env(job.interpreter)
-    launcher = load_launcher(job.launcher)
-    # a server or the like divides the cores among the workers that it starts itself
-    if launcher.SETS_THREADS and not is_single(launcher.SINGLE, job.command):
+    if load_launcher(job.launcher).SETS_THREADS and not command.has_workers:
         count = job.topology.processes
         yield EnvVar(
             "OMP_NUM_THREADS",

@@ -27,6 +27,7 @@ LINES = (
     "CUDA_VISIBLE_DEVICES=0 swift sft --model m --train_type lora",
     "NPROC_PER_NODE=4 MASTER_PORT=29600 NNODES=1 swift rlhf --rlhf_type grpo --ddp_timeout 60",
     "NPROC_PER_NODE=2 swift sft train.yaml --learning_rate 1e-4",
+    "swift sft train.yaml",
     "NPROC_PER_NODE=2 swift infer --adapters out --stream true",
     "swift rollout --model m --vllm_tensor_parallel_size 2",
     "swift web_ui --lang en",
@@ -65,6 +66,7 @@ LINES = (
     "CUDA_VISIBLE_DEVICES= axolotl preprocess cfg.yml --debug",
     "axolotl merge-lora cfg.yml --lora-model-dir out",
     "axolotl train cfg.yml --cloud cloud.yml",
+    "axolotl train cfg.yml --use-ray --ray-num-workers 4",
     "accelerate launch -m axolotl.cli.train cfg.yml",
     # Ray
     "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo trainer.n_gpus_per_node=8",

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from safelaunch.errors import ConfigError, did_you_mean
+from safelaunch.errors import ConfigError
 from safelaunch.launchers import Command, CommandLine, JobKeys, Launch, Rendezvous, common
-from safelaunch.launchers.frameworks import accelerate_flags
+from safelaunch.launchers.frameworks import accelerate_flags, subcommands
 from safelaunch.launchers.frameworks.accelerate_flags import ACCELERATE, TORCHRUN
 
 if TYPE_CHECKING:
@@ -32,19 +32,15 @@ TIMEOUT = "`ddp_timeout` (seconds) in the YAML file of the training"
 
 DISTRIBUTED = ("train", "evaluate", "inference", "merge-sharded-fsdp-weights")
 _PYTHON = "python"
-_ELSEWHERE = ("cloud", "use_ray")  # other machines, or Ray, run the training
+
+ranks_per_node = subcommands.ranks_per_node
+binds_gpus = subcommands.binds_gpus
 
 
 def command(launch: Launch) -> Command:
     """Return `python -m axolotl.cli.main SUBCOMMAND ...`."""
     job = launch.job
-    sub, names = (job.command[0] if job.command else ""), (*DISTRIBUTED, *SINGLE)
-    if sub not in names:
-        raise ConfigError(
-            f"axolotl has no subcommand `{sub}`",
-            where=job.origin("command"),
-            hint=did_you_mean(sub, names) or "known: " + ", ".join(names),
-        )
+    sub = subcommands.check(job, (*DISTRIBUTED, *SINGLE))
     inner = _launcher(job.args.words)
     own = (*job.command, *job.args.words)
     argv = (job.interpreter.word, "-m", "axolotl.cli.main", *own)
@@ -54,7 +50,8 @@ def command(launch: Launch) -> Command:
             what = f"axolotl {sub}" if sub in SINGLE else "axolotl with `--launcher python`"
             where = job.origin("launcher_args")
             raise ConfigError(f"`{what}` takes no `launcher_args`", where=where)
-        return Command(argv=argv, program=3, single="main")
+        return Command(argv=argv, program=3, single="main", has_workers=True)
+    _check_words(job, inner)
     flags = (*job.args.words, *job.launcher_args.words)
     behind = (*accelerate_flags.added(launch, inner, flags), *job.launcher_args.words)
     return Command(
@@ -64,14 +61,26 @@ def command(launch: Launch) -> Command:
     )
 
 
+def _check_words(job: Job, inner: str) -> None:
+    """Refuse another launcher, and flags of the launcher among Axolotl's own words."""
+    where = job.origin("args")
+    if inner not in (ACCELERATE, TORCHRUN):
+        hint = f"one of {ACCELERATE}, {TORCHRUN}, {_PYTHON}"
+        raise ConfigError(f"axolotl has no launcher `{inner}`", where=where, hint=hint)
+    if "--" in job.args.words:
+        hint = "what follows it is `launcher_args:`"
+        raise ConfigError("`--` in the arguments of axolotl", where=where, hint=hint)
+
+
 def _is_replaced(sub: str, inner: str, words: Sequence[str]) -> bool:
     """Whether accelerate takes the place of Axolotl's process, and the program is its child."""
     return sub == "train" and inner == ACCELERATE and "sweep" not in accelerate_flags.flags(words)
 
 
 def _launcher(words: Sequence[str]) -> str:
-    """Return what Axolotl starts the ranks with."""
-    return accelerate_flags.flags(words).get("launcher") or ACCELERATE
+    """Return what Axolotl starts the ranks with; with Ray the program starts them itself."""
+    stated = accelerate_flags.flags(words)
+    return _PYTHON if "use_ray" in stated else stated.get("launcher") or ACCELERATE
 
 
 def job_keys(line: CommandLine) -> JobKeys | None:
@@ -81,22 +90,22 @@ def job_keys(line: CommandLine) -> JobKeys | None:
     if sub in SINGLE:
         return JobKeys(keys | ({"args": words} if words else {}))
     inner, stated = _launcher(words), accelerate_flags.flags(words)
-    if sub not in DISTRIBUTED or any(name in stated for name in _ELSEWHERE):
+    if sub not in DISTRIBUTED or "cloud" in stated:  # it trains elsewhere
         return None
     if inner == _PYTHON:
         return JobKeys({**keys, "args": words, "processes": "1"}) if "--" not in words else None
+    if inner not in (ACCELERATE, TORCHRUN):
+        return None
     end = words.index("--") if "--" in words else len(words)
-    own, behind = (accelerate_flags.split_count(w, inner) if inner in (ACCELERATE, TORCHRUN)
-                   else None for w in (words[:end], words[end + 1 :]))  # fmt: skip
+    own = accelerate_flags.split_count(words[:end], inner)
+    behind = accelerate_flags.split_count(words[end + 1 :], inner)
     if own is None or behind is None:
         return None
-    count = behind.processes or own.processes
-    if count is None and inner == TORCHRUN:
-        count = "1"  # torchrun's default
+    default = "1" if inner == TORCHRUN else None
+    count = behind.processes or own.processes or default
     keys |= {"gpus": "auto"} if count is None else {"processes": count}
-    keys |= {key: words for key, words in
-             (("args", own.words), ("launcher_args", behind.words)) if words}  # fmt: skip
-    return JobKeys(keys)
+    parts = {"args": own.words, "launcher_args": behind.words}
+    return JobKeys(keys | {key: part for key, part in parts.items() if part})
 
 
 def program(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -107,16 +116,6 @@ def program(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def imports(_job: Job) -> dict[str, str]:
     """Return Axolotl, and accelerate, which it imports."""
     return {"axolotl": "axolotl", "accelerate": "accelerate", "torch": "torch"}
-
-
-def ranks_per_node(job: Job) -> int | None:
-    """Return the processes that accelerate or torchrun starts."""
-    return None if common.is_single(SINGLE, job.command) else job.topology.processes
-
-
-def binds_gpus(job: Job) -> bool:
-    """Whether ranks take the GPU of their local rank: a server chooses among all."""
-    return not common.is_single(SINGLE, job.command)
 
 
 def rendezvous(job: Job, env: Mapping[str, EnvVar]) -> Rendezvous:

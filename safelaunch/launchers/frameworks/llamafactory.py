@@ -8,10 +8,14 @@ A plan forces torchrun for several processes; whether one runs under it is left 
 
 from __future__ import annotations
 
-from safelaunch.errors import ConfigError, did_you_mean
+from typing import TYPE_CHECKING
+
 from safelaunch.launchers import Command, CommandLine, JobKeys, Launch, common
-from safelaunch.launchers.frameworks import torchrun_variables
+from safelaunch.launchers.frameworks import subcommands, torchrun_variables
 from safelaunch.model import EnvVar, Job, Origin, PlanWarning
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 SUMMARY = "LLaMA-Factory: command: [train], [export] ...; processes become NPROC_PER_NODE"
 TARGETS = ("command",)
@@ -33,34 +37,27 @@ _ENABLED = ("true", "y", "1")  # extras/misc.py, is_env_enabled
 
 rendezvous = torchrun_variables.rendezvous
 
+ranks_per_node = subcommands.ranks_per_node
+binds_gpus = subcommands.binds_gpus
+
 
 def command(launch: Launch) -> Command:
     """Return `python -m llamafactory.cli SUBCOMMAND ...` for one node."""
     job = launch.job
-    sub, names = (job.command[0] if job.command else ""), (*_TRAINING, *SINGLE)
-    if sub not in names:
-        raise ConfigError(
-            f"llamafactory has no subcommand `{sub}`",
-            where=job.origin("command"),
-            hint=did_you_mean(sub, names) or "known: " + ", ".join(names),
-        )
-    if job.launcher_args.words:
-        raise ConfigError(
-            "llamafactory takes no `launcher_args`",
-            where=job.origin("launcher_args"),
-            hint="use `args:`",
-        )
+    sub = subcommands.check(job, (*_TRAINING, *SINGLE))
+    subcommands.refuse_launcher_args(job)
     words = (*job.command, *job.args.words)
     argv = (job.interpreter.word, "-m", "llamafactory.cli", *words)
-    if sub in SINGLE:
+    own = {var.name: var.value if isinstance(var.value, str) else None for var in job.env}
+    if sub in SINGLE or _starts_own_workers(own):
         common.one_process(job)
-        return Command(argv=argv, program=3, single="main")
+        return Command(argv=argv, program=3, single="main", has_workers=True)
     several = job.topology.nodes > 1 or (job.topology.processes or 0) > 1
     env = torchrun_variables.topology(launch, "llamafactory-cli hands it to torchrun")
-    if several and not _is_enabled(job, _OTHER_BACKENDS):
+    if several:
         why = "without it one visible GPU means one process"
         env = (*env, EnvVar("FORCE_TORCHRUN", "1", Origin("launcher llamafactory"), why=why))
-    is_direct = job.topology.world_size == 1 and not _is_enabled(job, FORCING)
+    is_direct = job.topology.world_size == 1 and not _is_enabled(own, FORCING)
     return Command(
         argv=argv,
         program=3,
@@ -70,9 +67,13 @@ def command(launch: Launch) -> Command:
     )
 
 
-def _is_enabled(job: Job, names: tuple[str, ...]) -> bool:
-    values = (str(var.value).lower() for var in job.env if var.name in names)
-    return any(value in _ENABLED for value in values)
+def _is_enabled(env: Mapping[str, str | None], names: tuple[str, ...]) -> bool:
+    return any((env.get(name) or "").lower() in _ENABLED for name in names)
+
+
+def _starts_own_workers(env: Mapping[str, str | None]) -> bool:
+    """Whether `train` is one process, and Ray or KTransformers does the rest."""
+    return _is_enabled(env, _OTHER_BACKENDS) and not _is_enabled(env, FORCING)
 
 
 def _split_words(job: Job) -> tuple[PlanWarning, ...]:
@@ -92,16 +93,22 @@ def job_keys(line: CommandLine) -> JobKeys | None:
     sub = line.words[0] if line.words else ""
     if sub in SINGLE:
         return torchrun_variables.subcommand_keys(line)
-    if sub not in _TRAINING or any(line.env.get(name) for name in (*_OTHER_BACKENDS, *ELASTIC)):
+    if sub not in _TRAINING or any(line.env.get(name) for name in ELASTIC):
         return None
+    if _starts_own_workers(line.env):
+        return JobKeys({**torchrun_variables.subcommand_keys(line).keys, "processes": "1"})
+    return _training_keys(line)
+
+
+def _training_keys(line: CommandLine) -> JobKeys | None:
+    """Return the job of a training under torchrun; None for one of several machines."""
     job = torchrun_variables.counted_keys(line)
     if job is None:
         return None
     if line.env.get("NPROC_PER_NODE") is None:
         keys = {key: value for key, value in job.keys.items() if key != "processes"}
         return JobKeys({**keys, "gpus": "auto"}, job.variables)
-    is_forced = (line.env.get("FORCE_TORCHRUN") or "").lower() in _ENABLED
-    if is_forced and job.keys["processes"] != "1":  # the plan sets it too
+    if _is_enabled(line.env, FORCING[:1]) and job.keys["processes"] != "1":  # the plan sets it too
         return JobKeys(job.keys, job.variables | {"FORCE_TORCHRUN"})
     return job
 
@@ -114,13 +121,3 @@ def program(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def imports(_job: Job) -> dict[str, str]:
     """Return LLaMA-Factory, and torch, whose torchrun it calls."""
     return {"llamafactory": "llamafactory", "torch": "torch"}
-
-
-def ranks_per_node(job: Job) -> int | None:
-    """Return the processes that llamafactory lets torchrun start."""
-    return None if common.is_single(SINGLE, job.command) else job.topology.processes
-
-
-def binds_gpus(job: Job) -> bool:
-    """Whether ranks take the GPU of their local rank: other subcommands spread over all GPUs."""
-    return not common.is_single(SINGLE, job.command)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from safelaunch.errors import ConfigError, did_you_mean
+from safelaunch.errors import ConfigError
 from safelaunch.launchers import Command, CommandLine, JobKeys, Launch, common
 from safelaunch.launchers.common import for_elastic
-from safelaunch.launchers.frameworks import torchrun_variables
+from safelaunch.launchers.frameworks import subcommands, torchrun_variables
 from safelaunch.launchers.frameworks.torchrun_variables import states_processes
 from safelaunch.model import EnvVar, Job, Origin, Word
 
@@ -79,21 +79,9 @@ def program(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def run(program: Program, launch: Launch) -> Command:
     """Return the command of one node for a program of ms-swift."""
     job = launch.job
-    sub = program.subcommand(job.command)
-    if sub is None:
-        names = (*program.distributed, *program.single)
-        word = job.command[0] if job.command else ""
-        raise ConfigError(
-            f"{program.name} has no subcommand `{word}`",
-            where=job.origin("command"),
-            hint=did_you_mean(word, names) or "known: " + ", ".join(names),
-        )
-    if job.launcher_args.words:
-        raise ConfigError(
-            f"{program.name} takes no `launcher_args`",
-            where=job.origin("launcher_args"),
-            hint="use `args:`",
-        )
+    names = (*program.distributed, *program.single)
+    sub = program.subcommand(job.command) or subcommands.check(job, names)
+    subcommands.refuse_launcher_args(job)
     topology = _topology(program, launch, sub)
     own = (*job.command, *job.args.words)
     words: list[Word] = [job.interpreter.word, "-m", program.module]
@@ -107,6 +95,8 @@ def run(program: Program, launch: Launch) -> Command:
         env=topology,
         required=_required(program, job, sub),
         single=None if topology else "child",  # swift.cli.main runs the subcommand's file
+        # `ENV:` of a settings file may have NPROC_PER_NODE (4.3 and later)
+        has_workers=sub in program.single or (has_settings and not topology),
     )
 
 

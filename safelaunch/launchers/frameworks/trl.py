@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.launchers import Command, CommandLine, JobKeys, Launch, Rendezvous, common
-from safelaunch.launchers.frameworks import accelerate_flags
+from safelaunch.launchers.frameworks import accelerate_flags, subcommands
 from safelaunch.launchers.frameworks.accelerate_flags import ACCELERATE
 
 if TYPE_CHECKING:
@@ -33,28 +32,20 @@ TIMEOUT = "`--ddp_timeout` (seconds)"
 TRAINING = ("distillation", "dpo", "grpo", "kto", "reward", "rloo", "sft")
 _MAIN = "from trl.cli import main; raise SystemExit(main())"
 
+ranks_per_node = subcommands.ranks_per_node
+binds_gpus = subcommands.binds_gpus
+
 
 def command(launch: Launch) -> Command:
     """Return the command that calls TRL's command line."""
     job = launch.job
-    sub, names = (job.command[0] if job.command else ""), (*TRAINING, *SINGLE)
-    if sub not in names:
-        raise ConfigError(
-            f"trl has no subcommand `{sub}`",
-            where=job.origin("command"),
-            hint=did_you_mean(sub, names) or "known: " + ", ".join(names),
-        )
-    if job.launcher_args.words:
-        raise ConfigError(
-            "trl takes no `launcher_args`",
-            where=job.origin("launcher_args"),
-            hint="flags of accelerate are among its own: use `args:`",
-        )
+    sub = subcommands.check(job, (*TRAINING, *SINGLE))
+    subcommands.refuse_launcher_args(job, "flags of accelerate are among its own: use `args:`")
     words = (*job.command, *job.args.words)
     argv = (job.interpreter.word, "-c", _MAIN, *words)
     if sub in SINGLE:
         common.one_process(job)
-        return Command(argv=argv, program=3, single="main")
+        return Command(argv=argv, program=3, single="main", has_workers=True)
     return Command(
         argv=(*argv, *accelerate_flags.added(launch, ACCELERATE, words)),
         program=3,
@@ -83,16 +74,6 @@ def program(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def imports(_job: Job) -> dict[str, str]:
     """Return TRL, and accelerate, which starts the ranks."""
     return {"trl": "trl", "accelerate": "accelerate", "torch": "torch"}
-
-
-def ranks_per_node(job: Job) -> int | None:
-    """Return the processes that accelerate starts."""
-    return None if common.is_single(SINGLE, job.command) else job.topology.processes
-
-
-def binds_gpus(job: Job) -> bool:
-    """Whether ranks take the GPU of their local rank: a server chooses among all."""
-    return not common.is_single(SINGLE, job.command)
 
 
 def rendezvous(job: Job, env: Mapping[str, EnvVar]) -> Rendezvous:

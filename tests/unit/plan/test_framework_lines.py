@@ -158,6 +158,10 @@ REFUSED = {
     job("llamafactory", "command: [export]\nprocesses: 2"): "starts one process",
     job("axolotl", "command: [preprocess]\nlauncher_args: [--x]"): "takes no `launcher_args`",
     job("axolotl", "command: [preprocess]\nprocesses: 2"): "starts one process",
+    job("axolotl", "command: [train]\nprocesses: 2\nargs: [c.yml, --launcher, x]"): "no launcher",
+    job("axolotl", "command: [train]\nprocesses: 2\nargs: [c.yml, --, --x]"): "`--` in the arg",
+    job("axolotl", "command: [merge_lora]"): "has no subcommand",
+    job("trl", "command: [vllm_serve]\ngpus: 1"): "has no subcommand",
     job("trl", "command: [sft]\nprocesses: 1\nlauncher_args: [--x]"): "takes no `launcher_args`",
     job("llamafactory", "command: [train]\nprocesses: 1\nlauncher_args: [--x]"): "takes no",
     job("trl", "command: [sft]\nprocesses: 2\nargs: {num_processes: 4}"): "is not for `args`",
@@ -194,6 +198,31 @@ def test_several_ranks_on_the_cpu_are_asked_of_accelerate(project: Project) -> N
                         ("processes: 2\nargs: {use_deepspeed: true}", False)):  # fmt: skip
         plan = project.plan(job("trl", f"profile: cpu\ncommand: [sft]\n{text}"))
         assert ("--multi_gpu" in shown(plan)) is added
+
+
+@pytest.mark.parametrize(
+    ("line", "share"),
+    [
+        ("NPROC_PER_NODE=2 swift sft", True),
+        ("swift rollout", False),
+        ("swift web_ui", False),
+        ("NPROC_PER_NODE=2 swift sft x.yaml", True),
+        ("swift sft x.yaml", False),  # its ENV: may start torchrun
+        ("llamafactory-cli train x.yaml", True),
+        ("USE_RAY=1 llamafactory-cli train x.yaml", False),
+        ("USE_RAY=1 FORCE_TORCHRUN=1 llamafactory-cli train x.yaml", True),
+        ("llamafactory-cli api x.yaml", False),
+        ("trl vllm-serve", False),
+        ("axolotl train c.yml", True),
+        ("axolotl train c.yml --use-ray", False),
+        ("python -m openrlhf.cli.train_ppo_ray", False),
+    ],
+)
+def test_ranks_share_the_cores_and_workers_are_left_alone(
+    line: str, *, share: bool, project: Project
+) -> None:
+    plan = planned(project, line.split(" "))
+    assert ("OMP_NUM_THREADS" in plan.nodes[0].env) is share
 
 
 @pytest.mark.parametrize(
