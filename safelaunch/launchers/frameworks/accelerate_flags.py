@@ -89,12 +89,11 @@ def added(launch: Launch, launcher: str, words: Sequence[str]) -> tuple[Word, ..
         )
     for name in (_COUNT[launcher], *_NODES[launcher]):
         if name in stated and stated[name] != _NODES[launcher].get(name):
-            key = "processes" if name == _COUNT[launcher] else "hosts"
             place = "launcher_args" if job.launcher_args.has(name) else "args"
             raise ConfigError(
                 f"`--{name}` is not for `{place}`: a key of the job sets it",
                 where=job.origin(place),
-                hint=f"use `{key}:`",
+                hint="use `processes:`" if name == _COUNT[launcher] else "use `hosts:`",
             )
     extra: list[Word] = []
     if launcher == TORCHRUN or "processes" in job.origins:

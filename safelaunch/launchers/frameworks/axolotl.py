@@ -10,7 +10,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from safelaunch.errors import ConfigError
-from safelaunch.launchers import Command, CommandLine, JobKeys, Launch, Rendezvous, common
+from safelaunch.launchers import (
+    Command,
+    CommandLine,
+    JobKeys,
+    Launch,
+    Rendezvous,
+    accelerate,
+    common,
+    torchrun,
+)
+from safelaunch.launchers.flag_table import check_flags
 from safelaunch.launchers.frameworks import accelerate_flags, subcommands
 from safelaunch.launchers.frameworks.accelerate_flags import ACCELERATE, TORCHRUN
 
@@ -52,11 +62,14 @@ def command(launch: Launch) -> Command:
             raise ConfigError(f"`{what}` takes no `launcher_args`", where=where)
         return Command(argv=argv, program=3, single="main", has_workers=True)
     _check_words(job, inner)
+    table = (accelerate if inner == ACCELERATE else torchrun).FLAGS
+    warnings = check_flags(job, table._replace(owned={}))  # Axolotl hands all of them on
     flags = (*job.args.words, *job.launcher_args.words)
     behind = (*accelerate_flags.added(launch, inner, flags), *job.launcher_args.words)
     return Command(
         argv=(*argv, *(("--", *behind) if behind else ())),
         program=3,
+        warnings=warnings,
         single=accelerate_flags.single(job, flags) if _is_replaced(sub, inner, flags) else None,
     )
 

@@ -96,6 +96,7 @@ COUNTS = {
     "trl sft --num_machines 1 --machine_rank 0 --num_processes 2": 2,
     "CUDA_VISIBLE_DEVICES=0,1 trl sft": 2,
     "axolotl train c.yml --num-processes 2": 2,
+    "axolotl train c.yml -- --num_machines 1 --use_fsdp --num_processes 2 --multi_gpu": 2,
     "axolotl train c.yml --launcher torchrun": 1,
     "axolotl train c.yml --launcher=torchrun -- --nproc-per-node 4": 4,
 }
@@ -160,6 +161,9 @@ REFUSED = {
     job("axolotl", "command: [preprocess]\nprocesses: 2"): "starts one process",
     job("axolotl", "command: [train]\nprocesses: 2\nargs: [c.yml, --launcher, x]"): "no launcher",
     job("axolotl", "command: [train]\nprocesses: 2\nargs: [c.yml, --, --x]"): "`--` in the arg",
+    job("axolotl", "command: [train]\nprocesses: 2\nlauncher_args: {use_fsdpp: true}"): "no flag",
+    job("axolotl", "command: [train]\nprocesses: 2\nlauncher_args: {num_processes: 2}"):
+        "is not for `launcher_args`",
     job("axolotl", "command: [merge_lora]"): "has no subcommand",
     job("trl", "command: [vllm_serve]\ngpus: 1"): "has no subcommand",
     job("trl", "command: [sft]\nprocesses: 1\nlauncher_args: [--x]"): "takes no `launcher_args`",
