@@ -19,17 +19,40 @@ RUNS_PYTHON = True
 SETS_THREADS = False  # a program that starts ranks itself divides the cores among them
 
 
+_SCRIPT = "script"
+VERSIONS = (_SCRIPT,)
 _VALUED = ("-X", "-W", "--check-hash-based-pycs")
 
 
 def command(launch: Launch) -> Command:
-    """Return `python script.py ...`; `launcher_args` are the interpreter's own (-u, -X dev)."""
+    """Return `python script.py ...`; `launcher_args` are the interpreter's own (-u, -X dev).
+
+    With `version: script` the job's prefix runs the script: `uv run script.py`.
+    """
     job = launch.job
     one_process(job)
     _check_options(job)
+    if job.version is not None:
+        _check_version(job)
+        return Command(argv=(job.script or "", *job.args.words), program=0, single="main")
     program = module_or_script(job, "-m")
     words = (job.interpreter.word, *job.launcher_args.words, *program, *job.args.words)
     return Command(argv=words, single="main")
+
+
+def _check_version(job: Job) -> None:
+    if job.version != _SCRIPT:
+        raise ConfigError(
+            f"python has no version `{job.version}`",
+            where=job.origin("version"),
+            hint="`version: script` is for a prefix that runs the script; `python:` names another",
+        )
+    if not job.prefix or job.script is None or job.launcher_args.words:
+        raise ConfigError(
+            "`version: script` needs `prefix` and `script`, and no `launcher_args`",
+            where=job.origin("version"),
+            hint="prefix: [uv, run]",
+        )
 
 
 def _check_options(job: Job) -> None:

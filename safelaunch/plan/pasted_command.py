@@ -100,6 +100,8 @@ def parse_line(
 def _surroundings(line: Unwrapped, python: Node | None) -> dict[str, Node]:
     """Return the keys of what stands around a command; `python` is the interpreter it names."""
     keys: dict[str, Node] = {}
+    if line.runs_script:
+        keys["version"] = _word("script")
     if line.max_duration is not None:
         keys["max_duration"] = _word(line.max_duration)
     if line.prefix:

@@ -37,6 +37,7 @@ class Unwrapped(NamedTuple):
     prefix: tuple[str, ...] = ()  # what the job keeps in front of its launcher
     workdir: str = ""
     venv: str | None = None
+    runs_script: bool = False  # the prefix runs the script itself: `uv run train.py`
 
     def around(self, inner: Unwrapped) -> Unwrapped | None:
         """Return both in one; None where a job cannot say both, in this order."""
@@ -50,6 +51,7 @@ class Unwrapped(NamedTuple):
             (*self.prefix, *inner.prefix),
             join_folder(self.workdir, inner.workdir),
             inner.venv or self.venv,
+            inner.runs_script or self.runs_script,
         )
 
 
@@ -129,14 +131,17 @@ def keeps_process(prefix: Sequence[str]) -> bool:
 
 
 def _split_options(
-    words: Sequence[str], valued: Collection[str] = (), flags: Collection[str] = ()
+    words: Sequence[str],
+    valued: Collection[str] = (),
+    flags: Collection[str] = (),
+    end: str = "",
 ) -> tuple[list[tuple[str, str]], list[str]] | None:
     """Return the options with their values and the words behind them; None for an unknown one.
 
-    A value follows `=`, a letter (`-k5`), or as the next word.
+    A value follows `=`, a letter (`-k5`), or as the next word. The command may begin with `end`.
     """
     options, rest = [], list(words)
-    while rest and rest[0].startswith("-"):
+    while rest and rest[0].startswith("-") and rest[0] != end:
         word = rest.pop(0)
         if word == "--":
             break
@@ -175,7 +180,7 @@ def _keep(
         begin = 2 if subcommand else 1
         if subcommand and words[1:2] != [subcommand]:
             return None
-        split = _split_options(words[begin:], valued, flags)
+        split = _split_options(words[begin:], valued, flags, "-m" if subcommand else "")
         if split is None:
             return None
         rest = split[1][operands:]
@@ -193,6 +198,32 @@ def _time(words: Sequence[str]) -> Unwrapped | None:
     """Return what follows `time`: its plain form tells what `show` tells too."""
     plain = _drop(flags=("-p",))(words)
     return plain or _keep(("-o", "-f"), ("-v", "-a", "-q", "-p", "--verbose"))(words)
+
+
+def _with_script(keep: _Reader) -> _Reader:
+    """Return the reader of a wrapper that stays, and takes a script without `python` too."""
+
+    def read(words: Sequence[str]) -> Unwrapped | None:
+        inner = keep(words)
+        if inner is None or not inner.words or not inner.words[0].endswith(".py"):
+            return inner
+        return inner._replace(words=["python", *inner.words], runs_script=True)
+
+    return read
+
+
+def _uv(words: Sequence[str]) -> Unwrapped | None:
+    """Return what follows `uv run`: a command, a script, or `-m` and a module."""
+    inner = _with_script(_keep(_UV_VALUED, _UV_FLAGS, subcommand="run"))(words)
+    if inner is None or inner.words[:1] != ["-m"]:
+        return inner
+    return inner._replace(words=["python", *inner.words])
+
+
+def _coverage(words: Sequence[str]) -> Unwrapped | None:
+    """Return what follows `coverage run`, which takes nothing but a script or a module."""
+    inner = _with_script(_keep(_COVERAGE_VALUED, _COVERAGE_FLAGS, subcommand="run"))(words)
+    return inner if inner is not None and inner.runs_script else None
 
 
 def _conda(words: Sequence[str]) -> Unwrapped | None:
@@ -262,6 +293,21 @@ _UV_FLAGS = (
     "--no-cache", "--refresh", "--managed-python", "--no-managed-python", "--no-python-downloads",
     "-q", "--quiet", "-v", "--verbose", "--offline", "--no-progress", "--no-config",
 )  # fmt: skip
+# coverage 7.17, `coverage help run`
+_COVERAGE_VALUED = (
+    "--concurrency", "--context", "--data-file", "--include", "--omit", "--save-signal", "--source",
+    "--debug", "--rcfile",
+)  # fmt: skip
+_COVERAGE_FLAGS = (
+    "-a",
+    "--append",
+    "--branch",
+    "-L",
+    "--pylib",
+    "-p",
+    "--parallel-mode",
+    "--timid",
+)
 _READERS: dict[str, _Reader] = {
     "nohup": _drop(),
     "time": _time,
@@ -285,7 +331,8 @@ _READERS: dict[str, _Reader] = {
         flags=("-b", "--batch", "-f", "--fifo", "-i", "--idle", "-o", "--other", "-r", "--rr"),
         operands=1,
     ),
-    "uv": _keep(_UV_VALUED, _UV_FLAGS, subcommand="run"),
+    "uv": _uv,
+    "coverage": _coverage,
     "conda": _conda,
     "mamba": _keep(_ENVIRONMENT, subcommand="run"),
     "micromamba": _keep(_ENVIRONMENT, subcommand="run"),

@@ -255,6 +255,22 @@ MEANS: dict[str, dict[str, object]] = {
     "uv run --directory pkg python train.py": {
         "launcher": "command", "command": ["uv", "run", "--directory", "pkg", "python", "train.py"],
     },
+    "uv run -q train.py --x": {
+        "launcher": "python", "version": "script", "script": "train.py", "args": ["--x"],
+        "prefix": ["uv", "run", "-q"],
+    },
+    "uv run -m torch.distributed.run --nproc_per_node 2 train.py": {
+        "launcher": "torchrun", "script": "train.py", "processes": "2", "prefix": ["uv", "run"],
+    },
+    "coverage run --branch --data-file=c -L train.py": {
+        "launcher": "python", "version": "script", "script": "train.py",
+        "prefix": ["coverage", "run", "--branch", "--data-file=c", "-L"],
+    },
+    "coverage run -m pytest": {
+        "launcher": "command", "command": ["coverage", "run", "-m", "pytest"],
+    },
+    "poetry run -m x": {"launcher": "command", "command": ["poetry", "run", "-m", "x"]},
+    "env -m x": {"launcher": "command", "command": ["env", "-m", "x"]},
     "uv sync": {"launcher": "command", "command": ["uv", "sync"]},
     "conda run -n rl python train.py": {
         "launcher": "python", "script": "train.py",

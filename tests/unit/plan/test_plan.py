@@ -465,3 +465,10 @@ def test_npus_get_the_interface_of_their_own_library_between_nodes(project: Proj
     names = [name for name in env if name.endswith("SOCKET_IFNAME")]
     assert sorted(names) == ["GLOO_SOCKET_IFNAME", "HCCL_SOCKET_IFNAME"]
     assert env["HCCL_CONNECT_TIMEOUT"].value == "1200"
+
+
+def test_a_prefix_may_run_the_script_itself(project: Project) -> None:
+    job = PYTHON + "prefix: [uv, run]\nversion: script\nargs: {a: 1}\n"
+    assert shown(project.plan(job)) == ["uv", "run", "train.py", "--a", "1"]
+    for wrong in (job.replace("prefix: [uv, run]\n", ""), job.replace("script\n", "2\n", 1)):
+        assert "version" in project.refused(wrong).message
