@@ -5,7 +5,7 @@ Literal words only: a text with anything else that a shell would do is not read.
 
 from __future__ import annotations
 
-import os.path
+import posixpath
 import re
 import shlex
 from typing import NamedTuple
@@ -59,7 +59,7 @@ def read_setup(text: str) -> Setup | None:
 
 def join_folder(folder: str, path: str) -> str:
     """Return a path that is relative to a folder; both may be empty."""
-    return os.path.join(folder, path) if path else folder
+    return posixpath.join(folder, path) if path else folder
 
 
 def _commands(text: str) -> list[list[str]]:

@@ -7,7 +7,7 @@ it as it stands.
 from __future__ import annotations
 
 import itertools
-import os.path
+import posixpath
 import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
 ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _SHELLS = ("bash", "sh")
+_MAX_WRAPPERS, _MAX_OPTIONS = 20, 100  # more are no line that somebody has typed
 _SHORTEST, _LONGEST = 0.01, 1e9  # seconds that a job file can say without an exponent
 
 
@@ -55,66 +56,66 @@ class Unwrapped(NamedTuple):
         )
 
 
-def unwrap(words: Sequence[str], is_launch: Callable[[list[str]], bool]) -> Unwrapped:
+def unwrap(
+    words: Sequence[str], is_launch: Callable[[list[str]], bool], limit: int = _MAX_WRAPPERS
+) -> Unwrapped:
     """Return what stands behind the assignments and wrappers that are understood.
 
     `is_launch`: whether words start a known launcher or Python. What else a shell runs is left to
     it, since `cd` and other builtins are no programs; and what stands before an unknown program
-    is a part of its command.
+    is a part of its command. Raises ConfigError where the job cannot run under a wrapper.
     """
-    line = Unwrapped(list(words))
-    while line.words:
-        assignment = ASSIGNMENT.fullmatch(line.words[0])
-        if assignment:
-            inner = Unwrapped(line.words[1:], {assignment[1]: assignment[2]})
-        else:
-            wrapper = _read(line.words, is_launch)
-            if wrapper is None:
-                break
-            inner = wrapper
-        both = line.around(inner)
-        if both is None:
+    env: dict[str, str | None] = {}
+    begin = 0
+    for match in map(ASSIGNMENT.fullmatch, words):
+        if match is None:
             break
-        line = both
-    if line.prefix and not is_launch(line.words):  # a wrapper behind it is not understood
-        return line._replace(words=[*line.prefix, *line.words], prefix=())
-    return line
-
-
-def _read(words: list[str], is_launch: Callable[[list[str]], bool]) -> Unwrapped | None:
-    """Return what one wrapper means. Raises ConfigError where the job cannot run under it."""
-    name = os.path.basename(words[0])
-
-    def starts_launch(rest: list[str]) -> bool:
-        return is_launch(unwrap(rest, is_launch).words)
-
+        env[match[1]] = match[2]
+        begin += 1
+    line = Unwrapped(list(words[begin:]), env)
+    name = posixpath.basename(line.words[0]) if line.words and limit else ""
     if name in _SCANNED:
-        at = next((at for at in range(1, len(words)) if starts_launch(words[at:])), None)
-        if at is None:
-            return None
-        if name == _SUDO:
-            raise ConfigError(
-                "`sudo` starts the job as another user: it could not be watched or stopped",
-                where=PASTED_LINE,
-                hint="leave it out, or start safelaunch itself as that user",
-            )
+        wrapper = _scan(line.words, is_launch)
+    else:
+        wrapper = _READERS[name](line.words) if name in _READERS else None
+    if wrapper is None:
+        return line
+    inner = unwrap(wrapper.words, is_launch, limit - 1)
+    is_for_launches = wrapper.prefix or name in _SHELLS
+    if is_for_launches and not is_launch(inner.words):
+        return line
+    if name == _SUDO:
+        raise ConfigError(
+            "`sudo` starts the job as another user: it could not be watched or stopped",
+            where=PASTED_LINE,
+            hint="leave it out, or start safelaunch itself as that user",
+        )
+    outer = line.around(wrapper) or line
+    return outer.around(inner) or (line if is_for_launches else outer)
+
+
+def _scan(words: list[str], is_launch: Callable[[list[str]], bool]) -> Unwrapped | None:
+    """Return what begins at the first word that is a program, whatever the options before it."""
+
+    def is_program(at: int) -> bool:
+        name = posixpath.basename(words[at])
+        is_wrapper = name in _SCANNED or name in _READERS
+        return is_wrapper or (not name.startswith("-") and is_launch(words[at:]))
+
+    for at in range(1, min(len(words), _MAX_OPTIONS)):
+        if not is_program(at):
+            continue
         # what follows `-o` may be its value, although it looks like a program
         is_option = words[at - 1].startswith("-") and words[at - 1] != "--"
-        if is_option and "=" not in words[at - 1] and starts_launch(words[at + 1 :]):
+        if is_option and "=" not in words[at - 1] and at + 1 < len(words) and is_program(at + 1):
             return None
         return Unwrapped(words[at:], prefix=tuple(words[:at]))
-    if name not in _READERS:
-        return None
-    inner = _READERS[name](words)
-    if inner is None:
-        return None
-    is_program = not inner.prefix and name not in _SHELLS
-    return inner if is_program or starts_launch(inner.words) else None
+    return None
 
 
 def finds_python(prefix: Sequence[str]) -> bool:
     """Whether the job's Python is the one that the prefix puts first on PATH."""
-    names = [os.path.basename(word) for word in prefix]
+    names = [posixpath.basename(word) for word in prefix]
     return any(pair in _ENVIRONMENTS for pair in itertools.pairwise(names))
 
 
@@ -122,7 +123,7 @@ def keeps_process(prefix: Sequence[str]) -> bool:
     """Whether the launcher replaces the process of the prefix, instead of being a child of it."""
     rest = list(prefix)
     while rest:
-        name = os.path.basename(rest[0])
+        name = posixpath.basename(rest[0])
         inner = _READERS[name](rest) if name in _REPLACED else None
         if inner is None:
             return False

@@ -404,6 +404,13 @@ def test_the_folder_of_a_text_is_that_of_its_paths() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("wrapper", [["nice"], ["strace", "-f"], ["nsys", "--x"], ["nohup"]])
+def test_a_line_of_thousands_of_wrappers_is_left_alone(wrapper: list[str]) -> None:
+    words = [*wrapper * 2000, "python", "t.py"]
+    command = plain(parse_line(words))["command"]  # type: ignore[index]
+    assert command == words[len(words) - len(command) :]
+
+
 def test_a_prefix_stays_in_the_folder_that_its_files_are_named_from() -> None:
     words = ["strace", "-o", "out", "bash", "-c", "cd x && python t.py"]
     assert plain(parse_line(words)) == {"launcher": "command", "command": words}
