@@ -126,8 +126,11 @@ def facts(node: NodePlan, report: MachineReport, run_id: str) -> dict[Slot, str]
         oldest = ".".join(map(str, OLDEST_PYTHON))
         raise StartError(f"{python} is {version}; {oldest} or newer is needed", where=origin)
     if not works:
-        what = f"the interpreter {python} does not work: {probe.last_line or probe.code}"
-        raise StartError(probe.err if probe.code == commands.NOT_RUN else what, where=origin)
+        prefix = " ".join(binding(node))
+        where = "prefix" if prefix else str(origin)
+        subject = f"`{prefix}` with {python}" if prefix else f"the interpreter {python}"
+        what = f"{subject} does not work: {probe.last_line or probe.code}"
+        raise StartError(probe.err if probe.code == commands.NOT_RUN else what, where=where)
     if values["port"] == "None":
         raise StartError("no free port between 20000 and 65535", where=host)
     if node.interpreter.path is None and posixpath.isabs(values["executable"]):

@@ -57,6 +57,17 @@ def test_an_executable_that_is_no_program_is_named(place: Place) -> None:
     assert "cannot be run: Exec format error" in refused(place, place.job("", python=str(path)))
 
 
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["taskset", "-c", "99999"], f"`taskset -c 99999` with {sys.executable} does not work: "),
+        (["nice", "-n", "x"], f"`nice -n x` with {sys.executable} does not work: "),
+    ],
+)
+def test_a_binding_that_cannot_be_had_is_named(place: Place, words: list[str], what: str) -> None:
+    assert f"error: prefix: {what}" in refused(place, place.job("", prefix=words))
+
+
 @pytest.mark.parametrize("version", ["2.7", "3.6", "3.7"])
 def test_an_interpreter_that_is_too_old_is_named(place: Place, version: str) -> None:
     stderr = refused(place, place.job("", python=interpreter(version)))
