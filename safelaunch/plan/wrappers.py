@@ -221,10 +221,14 @@ def _uv(words: Sequence[str]) -> Unwrapped | None:
     return inner._replace(words=["python", *inner.words])
 
 
-def _coverage(words: Sequence[str]) -> Unwrapped | None:
-    """Return what follows `coverage run`, which takes nothing but a script or a module."""
-    inner = _with_script(_keep(_COVERAGE_VALUED, _COVERAGE_FLAGS, subcommand="run"))(words)
-    return inner if inner is not None and inner.runs_script else None
+def _only_script(keep: _Reader) -> _Reader:
+    """Return the reader of a wrapper that stays, and runs the script in its own process."""
+
+    def read(words: Sequence[str]) -> Unwrapped | None:
+        inner = _with_script(keep)(words)
+        return inner if inner is not None and inner.runs_script else None
+
+    return read
 
 
 def _conda(words: Sequence[str]) -> Unwrapped | None:
@@ -333,7 +337,12 @@ _READERS: dict[str, _Reader] = {
         operands=1,
     ),
     "uv": _uv,
-    "coverage": _coverage,
+    "coverage": _only_script(_keep(_COVERAGE_VALUED, _COVERAGE_FLAGS, subcommand="run")),
+    # line_profiler 5.1, `kernprof --help`
+    "kernprof": _only_script(
+        _keep(("-o", "--outfile", "-u", "--unit", "-s", "--setup", "-p", "--prof-mod"),
+              ("-l", "-v", "-b", "-r", "-z", "-q", "-lv", "-vl", "-lb", "-lvr", "--view"))
+    ),
     "conda": _conda,
     "mamba": _keep(_ENVIRONMENT, subcommand="run"),
     "micromamba": _keep(_ENVIRONMENT, subcommand="run"),

@@ -269,6 +269,10 @@ MEANS: dict[str, dict[str, object]] = {
     "coverage run -m pytest": {
         "launcher": "command", "command": ["coverage", "run", "-m", "pytest"],
     },
+    "kernprof -lv -o out.prof train.py --x": {
+        "launcher": "python", "version": "script", "script": "train.py", "args": ["--x"],
+        "prefix": ["kernprof", "-lv", "-o", "out.prof"],
+    },
     "poetry run -m x": {"launcher": "command", "command": ["poetry", "run", "-m", "x"]},
     "env -m x": {"launcher": "command", "command": ["env", "-m", "x"]},
     "uv sync": {"launcher": "command", "command": ["uv", "sync"]},
