@@ -13,7 +13,7 @@ from safelaunch import launchers
 from safelaunch.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Mapping, Sequence
 
 _SHELLS = ("bash", "sh", "zsh", "dash", "ksh")
 _SHELL_SCRIPT = re.compile(r".*\.(sh|bash|zsh)")
@@ -31,29 +31,43 @@ class Words(NamedTuple):
     rest: tuple[str, ...]
 
 
-def read_line(words: Words, options: Collection[str]) -> tuple[str, ...]:
+def read_line(words: Words, options: Mapping[str, bool]) -> tuple[str, ...]:
     """Return the launch line that the arguments are; empty where they are job files.
 
-    `options` are those of the command. Raises ConfigError where the words have two meanings, and
-    for a Python file: nothing says how many processes it wants.
+    `options` are those of the command, and whether a value follows. Raises ConfigError where the
+    words have two meanings, and for a Python file: nothing says how many processes it wants.
     """
     first = words.rest[0]
     if re.search(r"\s", first) and not os.path.exists(first):  # a whole line in quotes
         return words.rest if _begins_line(first.split()[0]) else ()
+    common, others = _separate(words.rest[1:], options)
     if first.endswith(".py"):
-        raise _python_file(words)
+        raise _python_file(words._replace(own=(*words.own, *common), rest=(first, *others)))
     if not _begins_line(first):
         return ()
     line = _with_shell(words.rest) if _SHELL_SCRIPT.fullmatch(first) else words.rest
-    ambiguous = next((w for w in words.rest[1:] if w.split("=")[0] in options), None)
-    if ambiguous is not None:
-        others = [word for word in line if word != ambiguous]
+    if common:
+        program = line[: len(line) - len(words.rest) + 1]
+        for_safelaunch = _command(words, (*program, *others), *common)
         raise ConfigError(
-            f"`{ambiguous}` behind `{first}`: it could be for safelaunch or for the program",
-            hint=f"for safelaunch: {_command(words, others, ambiguous)}\n"
-            f"for the program: {_command(words, line)}",
+            f"`{common[0]}` behind `{first}`: it could be for safelaunch or for the program",
+            hint=f"for safelaunch: {for_safelaunch}\nfor the program: {_command(words, line)}",
         )
     return line
+
+
+def _separate(words: Sequence[str], options: Mapping[str, bool]) -> tuple[list[str], list[str]]:
+    """Return the words that are options of the command, with their values, and the others."""
+    common: list[str] = []
+    others: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        name, equals, _ = word.partition("=")
+        (common if name in options else others).append(word)
+        if options.get(name) and not equals and rest:
+            common.append(rest.pop(0))
+    return common, others
 
 
 def _begins_line(word: str) -> bool:

@@ -38,7 +38,8 @@ class LineCommand(click.Command):
             args = args[:at]
         elif not ctx.resilient_parsing and (rest := self._from_first_argument(ctx, args)):
             own = args[: len(args) - len(rest)]
-            options = {name for param in self.get_params(ctx) for name in param.opts}
+            params = [p for p in self.get_params(ctx) if isinstance(p, click.Option)]
+            options = {name: not param.is_flag for param in params for name in param.opts}
             words = Words(self.name or "", tuple(own), rest)
             if line := read_line(words, options):
                 ctx.meta[_LINE], args = line, own

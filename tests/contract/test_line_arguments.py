@@ -73,6 +73,18 @@ def test_an_option_behind_the_script_is_nobodys_until_it_is_said_whose(project: 
     assert "safelaunch run -- bash train.sh --dry-run\n" in result.err
 
 
+def test_an_option_behind_the_script_keeps_its_value(project: Path) -> None:
+    words = ("train.sh", "a", "--profile", "cpu", "--set=name=x", "--lr", "1")
+    err = safelaunch(project, "run", *words).err
+    assert "safelaunch run --profile cpu --set=name=x -- bash train.sh a --lr 1\n" in err
+    assert "safelaunch run -- bash train.sh a --profile cpu --set=name=x --lr 1\n" in err
+
+
+def test_an_option_behind_a_python_file_is_offered_before_the_line(project: Path) -> None:
+    err = safelaunch(project, "run", "train.py", "--profile", "cpu", "--lr", "1").err
+    assert "safelaunch run --profile cpu -- python train.py --lr 1\n" in err
+
+
 def test_options_may_still_follow_a_job_file(project: Path) -> None:
     (project / "job.yaml").write_text("launcher: python\nscript: train.py\n")
     assert safelaunch(project, "run", "job.yaml", "--dry-run").code == 0
