@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 from safelaunch.errors import ConfigError
 from safelaunch.launchers import Command, Launch, Rendezvous, common
 from safelaunch.launchers.flag_table import PASTED_LINE, FlagTable, check_flags, flag_values
-from safelaunch.model import Slot, Word, text
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
 
-    from safelaunch.model import EnvVar, Job
+    from safelaunch.model import EnvVar, Job, Word
 
 SUMMARY = "MosaicML Composer: one process per GPU, output of the first rank"
 TARGETS = ("script", "module")
@@ -27,13 +26,14 @@ RUNS_PYTHON = True
 SETS_THREADS = True
 PROGRAMS = ("composer",)
 MODULES = ("composer.cli", "composer.cli.launcher")
+NODE_0 = "--master_addr ADDRESS --master_port PORT, in a job file under `launcher_args`"
 TIMEOUT = "`dist_timeout` (seconds) of Composer's Trainer"
 
 
-def _count_processes(values: Mapping[str, str], _flags: Collection[str]) -> dict[str, str]:
+def _count_processes(values: Mapping[str, str], flags: Mapping[str, str]) -> dict[str, str]:
     """Return the counts of a pasted line: composer counts the processes of all nodes."""
     counts = {**values}
-    total = counts.pop("nodes", None)
+    total, node = counts.pop("nodes", None), counts.pop("node_rank", None)
     if "processes" not in counts and "gpus" not in counts:
         counts["gpus"] = "auto"
     if total is None or total == counts.get("processes"):
@@ -46,7 +46,11 @@ def _count_processes(values: Mapping[str, str], _flags: Collection[str]) -> dict
             where=PASTED_LINE,
             hint="--nproc counts the processes of a node, --world_size those of all nodes",
         )
-    return {**counts, "nodes": str(int(total) // int(processes))}
+    base = flags.get("base_rank", "")
+    if node is None and base.isdecimal():
+        node = str(int(base) // int(processes))
+    numbers = {} if node is None else {"node_rank": node}
+    return {**counts, "nodes": str(int(total) // int(processes)), **numbers}
 
 
 # The parser of composer 0.32.1.
@@ -59,13 +63,14 @@ FLAGS = FlagTable(
     owned={
         "nproc": "`processes:`",
         "world_size": "`nodes:`",
-        "node_rank": "`hosts:`",
-        "base_rank": "`hosts:`",
+        "node_rank": "`node_rank:` or `hosts:`",
+        "base_rank": "`node_rank:` or `hosts:`",
         "module_mode": "`module:`",
     },
     short={"-n": "nproc", "-v": "verbose", "-m": "module_mode", "-c": "command_mode"},
-    keys={"nproc": "processes", "world_size": "nodes"},
-    implied=frozenset({"node_rank", "base_rank", "master_addr"}),
+    keys={"nproc": "processes", "world_size": "nodes", "node_rank": "node_rank"},
+    implied=frozenset({"base_rank"}),
+    one_node=frozenset({"master_addr"}),
     count_processes=_count_processes,
     parser="",  # importing it takes all of Composer: compared with a recording
     module="module_mode",
@@ -90,7 +95,7 @@ def command(launch: Launch) -> Command:
     if "master_addr" not in flags:
         words += ["--master_addr", common.master_addr(job)]
     if "master_port" not in flags:
-        words += ["--master_port", text(Slot.PORT)]
+        words += ["--master_port", common.master_port(job)]
     words += job.launcher_args.words
     program = (*common.module_or_script(job, "--module_mode"), *job.args.words)
     return Command((*words, *program), program=len(words), warnings=warnings)
@@ -105,6 +110,8 @@ def rendezvous(job: Job, _env: Mapping[str, EnvVar]) -> Rendezvous:
     """Return the port and the address that flags fix."""
     flags = flag_values(job.launcher_args, FLAGS)
     port = common.port_number(flags.get("master_port"))
+    if port is None and job.starts_one_node:
+        port = common.DEFAULT_PORT
     host = flags.get("master_addr")
     return Rendezvous(
         (common.flag_port("master_port", port),) if port is not None else (),

@@ -27,6 +27,7 @@ RUNS_PYTHON = True
 SETS_THREADS = True
 PROGRAMS = ("deepspeed",)
 MODULES = ("deepspeed.launcher.runner",)
+NODE_0 = "--master_addr ADDRESS --master_port PORT, in a job file under `launcher_args`"
 TIMEOUT = "`deepspeed.init_distributed(timeout=...)`, or DEEPSPEED_TIMEOUT (minutes)"
 
 _RUNNER = "deepspeed 0.19.8, launcher/runner.py"
@@ -71,7 +72,8 @@ FLAGS = FlagTable(
     },
     short={"-H": "hostfile", "-i": "include", "-e": "exclude", "-q": "quiet"},
     keys={"include": "gpus", "num_nodes": "nodes", **dict.fromkeys(_COUNTS, "processes")},
-    implied=frozenset({"master_addr"}),
+    implied=frozenset(),
+    one_node=frozenset({"master_addr"}),
     count_processes=_count_processes,
     parser="",  # it is built and used in one function
     keep=_keep_flags,
@@ -102,7 +104,7 @@ def command(launch: Launch) -> Command:
         words += ["--hostfile", "/dev/null"]  # no file to deepspeed: this machine alone
         words += _gpu_flags(job, flags, gpus)
     if "master_port" not in flags and ("hostfile" not in flags or job.topology.nodes > 1):
-        words += ["--master_port", text(Slot.PORT)]
+        words += ["--master_port", common.master_port(job)]
     words += job.launcher_args.words
     program = (*common.module_or_script(job, "--module"), *job.args.words)
     return Command(
@@ -149,15 +151,17 @@ def _node_flags(launch: Launch, flags: Mapping[str, str], gpus: tuple[str, ...])
     if topology.processes is None:
         where = job.origin("gpus")
         raise ConfigError("`gpus: auto` on several nodes", where=where, hint="give `processes:`")
-    own = ("hostfile", "exclude", "node_rank", "no_ssh", "master_addr", "force_multi", "autotuning")
+    own = ("hostfile", "exclude", "node_rank", "no_ssh", "force_multi", "autotuning")
     if other := next((flag for flag in own if flag in flags), None):
         raise ConfigError(
-            f"`--{other}` of deepspeed together with `hosts:`",
+            f"`--{other}` of deepspeed together with `nodes:` or `hosts:`",
             where=job.origin("launcher_args"),
-            hint="leave it out: safelaunch starts deepspeed on each host",
+            hint="leave it out: deepspeed is started on each node, without SSH of its own",
         )
     words: list[Word] = ["--hostfile", text(Slot.RUN_DIR, "/hostfile"), "--no_ssh"]
-    words += ["--node_rank", str(launch.node_rank), "--master_addr", common.master_addr(job)]
+    words += ["--node_rank", str(launch.node_rank)]
+    if "master_addr" not in flags:
+        words += ["--master_addr", common.master_addr(job)]
     if gpus:
         slots = ",".join(gpus)
         words += ["--include", "@".join(f"node-{n}:{slots}" for n in range(topology.nodes))]
@@ -210,7 +214,15 @@ def imports(_job: Job) -> dict[str, str]:
 
 
 def rendezvous(job: Job, _env: Mapping[str, EnvVar]) -> Rendezvous:
-    """Return the port that a flag fixes, unless a machine of a hostfile binds it."""
+    """Return the port and the address that flags fix, unless they are those of a hostfile."""
     flags = flag_values(job.launcher_args, FLAGS)
-    port = common.port_number(flags.get("master_port")) if "hostfile" not in flags else None
-    return Rendezvous((common.flag_port("master_port", port),) if port is not None else ())
+    if "hostfile" in flags:
+        return Rendezvous()
+    port = common.port_number(flags.get("master_port"))
+    if port is None and job.starts_one_node:
+        port = common.DEFAULT_PORT
+    host = flags.get("master_addr")
+    return Rendezvous(
+        (common.flag_port("master_port", port),) if port is not None else (),
+        ((host, "launcher_args: master_addr"),) if host else (),
+    )

@@ -28,8 +28,10 @@ RUNS_PYTHON = True
 SETS_THREADS = True
 PROGRAMS = ("fabric run", "lightning run model")
 MODULES = ("lightning.fabric.cli", "lightning_fabric.cli")
+NODE_0 = "--main-address ADDRESS --main-port PORT, in a job file under `launcher_args`"
 TIMEOUT = "`timeout` of `DDPStrategy`, `FSDPStrategy` ..."
 
+_DEFAULT_PORT = "29400"  # Fabric's own, by which nodes that are started by hand meet
 _DEVICES = re.compile(r"\[?\s*(\d+\s*(?:,\s*\d+\s*)*),?\s*\]?")
 
 
@@ -68,10 +70,15 @@ FLAGS = FlagTable(
         "main_port", "precision",
     )),
     switches=frozenset(("help",)),
-    owned={"devices": "`processes:`", "num_nodes": "`nodes:`", "node_rank": "`hosts:`"},
+    owned={
+        "devices": "`processes:`",
+        "num_nodes": "`nodes:`",
+        "node_rank": "`node_rank:` or `hosts:`",
+    },
     short={},
-    keys={"num_nodes": "nodes"},
-    implied=frozenset({"devices", "node_rank", "main_address"}),
+    keys={"num_nodes": "nodes", "node_rank": "node_rank"},
+    implied=frozenset({"devices"}),
+    one_node=frozenset({"main_address"}),
     count_processes=_count_processes,
     parser="",  # click, imported with torch and Lightning
     keep=_keep_flags,
@@ -119,7 +126,7 @@ def command(launch: Launch) -> Command:
     if "main_address" not in flags:
         words += ["--main-address", common.master_addr(job)]
     if "main_port" not in flags:
-        words += ["--main-port", text(Slot.PORT)]
+        words += ["--main-port", _DEFAULT_PORT if job.starts_one_node else text(Slot.PORT)]
     words += [*job.launcher_args.words, "--"]
     program = common.for_elastic((*common.module_or_script(job, "-m"), *job.args.words))
     return Command((*words, *program), program=len(words), warnings=warnings)
@@ -141,7 +148,8 @@ def binds_gpus(job: Job) -> bool:
 def rendezvous(job: Job, _env: Mapping[str, EnvVar]) -> Rendezvous:
     """Return the port and the address that flags fix."""
     flags = flag_values(job.launcher_args, FLAGS)
-    port = common.port_number(flags.get("main_port"))
+    default = _DEFAULT_PORT if job.starts_one_node else None
+    port = common.port_number(flags.get("main_port", default))
     host = flags.get("main_address")
     return Rendezvous(
         (common.flag_port("main_port", port),) if port is not None else (),

@@ -351,7 +351,9 @@ def _command(launch: Launch, own: Job) -> Command:
         python = replace(job.interpreter, path="python")
         launch = launch._replace(job=replace(job, interpreter=python))
     command = launcher.command(launch)
-    single = command.single if keeps_process(job.prefix) else command.single and "shell"
+    single = command.single
+    if single not in (None, "mpi") and not keeps_process(job.prefix):
+        single = "shell"
     return command._replace(
         argv=(*job.prefix, *command.argv),
         program=command.program + len(job.prefix),

@@ -213,9 +213,13 @@ def _subcommand(
 def _inner_program(job: launchers.JobKeys, env: Mapping[str, str | None]) -> dict[str, Node]:
     """Return the keys of what a program such as srun starts: Python, or else a command.
 
-    `-u` is no difference: PYTHONUNBUFFERED is set.
+    `-u` is no difference: PYTHONUNBUFFERED is set. What is wrong with another launcher's line is
+    left to that one, as its words are.
     """
-    keys = _command(list(job.program), dict(env), None)
+    try:
+        keys = _command(list(job.program), dict(env), None)
+    except ConfigError:
+        return {"command": _list(job.program)}
     options = keys.pop("launcher_args", None)
     is_plain = options is None or all(option.text == "-u" for option in options.items)
     if job.is_opaque or keys.pop("launcher").text != _PLAIN or not is_plain:

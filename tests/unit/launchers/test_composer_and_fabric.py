@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from support.pasted_line import argv_of, assert_same_job, keys_of
+from support.pasted_line import argv_of, assert_same_job, keys_of, plan_of
 from support.project import Project
 
 from safelaunch.errors import ConfigError
@@ -96,10 +96,38 @@ def test_a_module_of_composer_stands_behind_its_switch(project: Project) -> None
     assert argv_of(project, "composer -m -n 2 pkg.train x").endswith("--module_mode pkg.train x")
 
 
-def test_world_size_of_composer_says_how_many_nodes_there_are() -> None:
-    keys = keys_of("composer -n 8 --world_size 16 --node_rank 0 --master_addr a train.py")
-    assert isinstance(keys, dict)
-    assert (keys["processes"], keys["nodes"]) == ("8", "2")
+BY_HAND = {
+    "composer -n 8 --world_size 16 --node_rank 1 --master_addr a train.py": (
+        (
+            f"{COMPOSER} --nproc 8 --world_size 16 --node_rank 1 --master_port 29500 --master_addr a "
+            "train.py"
+        ),
+        "1 of 2, rendezvous a:29500",
+    ),
+    "composer -n 8 --world_size 16 --base_rank 8 --master_addr a --master_port 1 train.py": (
+        (
+            f"{COMPOSER} --nproc 8 --world_size 16 --node_rank 1 --master_addr a --master_port 1 "
+            "train.py"
+        ),
+        "1 of 2, rendezvous a:1",
+    ),
+    "fabric run --devices 2 --num-nodes 3 --node-rank 2 --main-address a train.py": (
+        (
+            f"{FABRIC} --devices 2 --num-nodes 3 --node-rank 2 --main-port 29400 --main_address a -- "
+            "train.py"
+        ),
+        "2 of 3, rendezvous a:29400",
+    ),
+}
+
+
+@pytest.mark.parametrize("line", BY_HAND)
+def test_a_node_by_hand_meets_the_others_where_the_launcher_itself_would(
+    line: str, project: Project
+) -> None:
+    plan = plan_of(project, line)
+    assert (" ".join(map(str, plan.nodes[0].argv)), plan.manual_node) == BY_HAND[line]
+    assert_same_job(project, line)
 
 
 def test_a_world_size_that_nodes_cannot_share_is_refused() -> None:

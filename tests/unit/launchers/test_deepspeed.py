@@ -125,6 +125,14 @@ def test_gpus_of_several_nodes_are_named_for_each(project: Project) -> None:
     assert node.files == (("hostfile", "node-0 slots=4\nnode-1 slots=4\n"),)
 
 
+def test_a_node_by_hand_meets_the_others_at_the_port_of_deepspeed(project: Project) -> None:
+    keys = "processes: 2\nnodes: 2\nnode_rank: 1\nlauncher_args: {master_addr: gpu1}\n"
+    plan = project.plan(JOB + keys)
+    words = " ".join(map(str, plan.nodes[0].argv))
+    assert "--no_ssh --node_rank 1 --master_port 29500 --master_addr gpu1 train.py" in words
+    assert plan.manual_node == "1 of 2, rendezvous gpu1:29500"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

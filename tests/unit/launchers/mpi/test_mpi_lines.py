@@ -60,6 +60,10 @@ MEANS: dict[str, tuple[dict[str, object], str]] = {
         {"command": ["torchrun", "--nproc_per_node", "8", "train.py"]},
         "srun torchrun --nproc_per_node 8 train.py",
     ),
+    "srun -n 2 torchrun --no-such-flag 1 train.py": (
+        {"command": ["torchrun", "--no-such-flag", "1", "train.py"], "processes": "2"},
+        "srun --ntasks 2 torchrun --no-such-flag 1 train.py",
+    ),
     "srun -D /x python train.py": (
         {"command": ["python", "train.py"], "launcher_args": ["-D", "/x"]},
         "srun -D /x python train.py",
@@ -159,6 +163,11 @@ def test_srun_does_not_see_what_another_launcher_has_left(project: Project, name
 def test_a_variable_that_an_option_names_is_handed_on(project: Project, line: str) -> None:
     assert is_handed_on(node_of(project, line), "GROUP_TOKEN")
     assert not is_handed_on(node_of(project, line), "GROUP_RANK")
+
+
+def test_ranks_behind_a_prefix_have_their_numbers_too(project: Project) -> None:
+    node = node_of(project, "numactl --localalloc mpirun -np 2 python train.py")
+    assert (node.argv[:2], node.single) == (("numactl", "--localalloc"), "mpi")
 
 
 def test_the_script_keeps_what_srun_reads(project: Project) -> None:
