@@ -147,5 +147,7 @@ def _visible_gpus() -> int | None:
     if visible is not None:
         return len([word for word in visible.split(",") if word.strip() not in ("", "-1")])
     smi = gpus.without_driver()["nvidia_smi"]
+    if smi is None and any(gpus.others().values()):
+        return None  # of another maker
     listed = "" if smi is None else commands.run([smi, "-L"]).text
     return len(re.findall(r"^GPU \d+:", listed, re.MULTILINE))

@@ -110,6 +110,13 @@ def test_a_python_file_is_not_started_but_offered_the_lines_that_fit_the_gpus(
     assert offered == lines
 
 
+def test_gpus_of_another_maker_are_left_to_the_launcher_to_count(project: Path) -> None:
+    path = fake_gpus(project, 0)
+    (project / "tools" / "nvidia-smi").rename(project / "tools" / "rocm-smi")
+    err = safelaunch(project, "run", "train.py", PATH=path).err
+    assert "safelaunch run -- torchrun --nproc_per_node gpu train.py\n" in err
+
+
 @pytest.mark.parametrize("command", ["run", "check", "init"])
 def test_the_offered_lines_work(project: Path, command: str) -> None:
     refused = safelaunch(project, command, "train.py", CUDA_VISIBLE_DEVICES="")
