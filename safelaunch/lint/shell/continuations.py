@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 ID = "shell-continuation"
 CHARACTERS = "shell-characters"
-_OPTION = re.compile(r"--?[A-Za-z][\w-]*(=.*)?|--?[A-Za-z][\w.-]*", re.DOTALL)
+_OPTION = re.compile(r"--?[A-Za-z].*", re.DOTALL)
 # an override of Hydra or OmegaConf: `data.batch=3`, `+trainer.x=1`, `~a/b=c`; no name of a program
 _OVERRIDE = re.compile(r"(\+\+|\+|~)?[A-Za-z_]\w*([./@][A-Za-z_][\w@-]*)+=.*", re.DOTALL)
 _CASE_PATTERN = re.compile(r"""\s*\(?[^\s()|"']+(\s*\|\s*[^\s()|]+)*\s*\)""")

@@ -69,6 +69,7 @@ def test_continued_lines_with_crlf_are_one_finding() -> None:
         "torchrun t.py --use_8bit_adam\n  --lr 1 \\\n  --x 2\n",
         "torchrun t.py \\\n  --a 1 # note \\\n  --lr 1\n  --x 2\n",
         "torchrun t.py --a 1\n\n  --lr 1\n",
+        "torchrun t.py --a 1\n  --dataset.name=x\n",
         "torchrun t.py \\\\\n  --lr 1\n",
         "python3 -m verl.trainer.main_ppo a.b=1\n    data.train_files=$x \\\n    +c.d=2\n",
         "python t.py --a 1\\\n--lr 2\n",
