@@ -99,8 +99,8 @@ def test_a_module_of_composer_stands_behind_its_switch(project: Project) -> None
 BY_HAND = {
     "composer -n 8 --world_size 16 --node_rank 1 --master_addr a train.py": (
         (
-            f"{COMPOSER} --nproc 8 --world_size 16 --node_rank 1 --master_port 29500 --master_addr a "
-            "train.py"
+            f"{COMPOSER} --nproc 8 --world_size 16 --node_rank 1 --master_port 29500 "
+            "--master_addr a train.py"
         ),
         "1 of 2, rendezvous a:29500",
     ),
@@ -113,8 +113,8 @@ BY_HAND = {
     ),
     "fabric run --devices 2 --num-nodes 3 --node-rank 2 --main-address a train.py": (
         (
-            f"{FABRIC} --devices 2 --num-nodes 3 --node-rank 2 --main-port 29400 --main_address a -- "
-            "train.py"
+            f"{FABRIC} --devices 2 --num-nodes 3 --node-rank 2 --main-port 29400 "
+            "--main_address a -- train.py"
         ),
         "2 of 3, rendezvous a:29400",
     ),
