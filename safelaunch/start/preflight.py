@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch import environ
 from safelaunch.errors import ConfigError, StartError
-from safelaunch.model import NodePlan, Slot, bind_word
+from safelaunch.model import NodePlan, Slot, Template, bind_word
 from safelaunch.plan import gates
 from safelaunch.runtime import FOLDER, commands
 from safelaunch.runtime.start import run_dir
@@ -137,11 +137,12 @@ def facts(node: NodePlan, report: MachineReport, run_id: str) -> dict[Slot, str]
         python = values["executable"]  # python3 on PATH may be a shim that asks which one anew
     visible = visible_gpus(node, report.environ)
     gpus = int(values["gpus"]) if visible is None else len(visible)
-    if node.processes is None and gpus == 0:
+    if node.processes is None and gpus == 0 and _counts_gpus(node):
         raise StartError(
             "`gpus: auto`, but this machine shows no GPU or NPU", hint="give `processes: N`"
         )
-    threads = max(1, int(values["cores"]) // (node.processes or gpus))
+    # without a GPU and a count, a framework that counts by itself starts one process
+    threads = max(1, int(values["cores"]) // (node.processes or gpus or 1))
     return {
         Slot.HOME: report.home,
         Slot.RUN_ID: run_id,
@@ -152,6 +153,16 @@ def facts(node: NodePlan, report: MachineReport, run_id: str) -> dict[Slot, str]
         Slot.GPUS: str(gpus),
         Slot.THREADS: str(threads),
     }
+
+
+def _counts_gpus(node: NodePlan) -> bool:
+    """Whether the command has the number of GPUs in it; a framework may count them itself."""
+    words = (
+        *node.argv,
+        *(var.value for var in node.env.values()),
+        *(body for _, body in node.files),
+    )
+    return any(isinstance(word, Template) and Slot.GPUS in word.parts for word in words)
 
 
 def version_request(node: NodePlan, python: str | None) -> dict[str, Any] | None:

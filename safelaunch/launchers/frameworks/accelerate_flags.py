@@ -107,8 +107,12 @@ def added(launch: Launch, launcher: str, words: Sequence[str]) -> tuple[Word, ..
 
 
 def single(job: Job, words: Sequence[str]) -> str | None:
-    """Return how accelerate starts a single process: as a child, unless a kind needs torchrun."""
-    return "child" if job.topology.processes == 1 and not _KINDS & flags(words).keys() else None
+    """Return how accelerate starts a single process: as a child, unless a kind needs torchrun.
+
+    Of one GPU the count is not stated; ranks of several have RANK, and are no single process.
+    """
+    may_be_single = job.topology.processes in (1, None)
+    return "child" if may_be_single and not _KINDS & flags(words).keys() else None
 
 
 def rendezvous(launcher: str, words: Sequence[str], key: str) -> Rendezvous:

@@ -238,6 +238,8 @@ def test_ranks_share_the_cores_and_workers_are_left_alone(
         ("CUDA_VISIBLE_DEVICES=0 FORCE_TORCHRUN=1 llamafactory-cli train x.yaml", None),
         ("llamafactory-cli train x.yaml", None),
         ("CUDA_VISIBLE_DEVICES=0 trl sft", "child"),
+        ("trl sft", "child"),
+        ("trl sft --num_processes 2", None),
         ("CUDA_VISIBLE_DEVICES=0 trl sft --accelerate_config zero2", None),
         ("trl vllm-serve", "main"),
         ("axolotl train c.yml --num-processes 1", "child"),

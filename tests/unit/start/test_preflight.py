@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING
 import pytest
 from support.project import Project
 
+from safelaunch.errors import StartError
+from safelaunch.model import Slot
+from safelaunch.runtime.commands import CommandResult
 from safelaunch.start import preflight
 
 if TYPE_CHECKING:
@@ -57,3 +60,23 @@ def test_what_the_launcher_sets_to_the_same_value_is_not_mentioned(tmp_path: Pat
 
 def test_a_clean_environment_is_not_mentioned(tmp_path: Path) -> None:
     assert preflight.inherited(Project(tmp_path).node(JOB), {"PATH": "/bin", "HOME": "/x"}) == []
+
+
+PROBE = "version 3.11.7\ncores 8\ngpus 0\nport 23456\nexecutable /usr/bin/python3\n"
+COUNTED = "launcher: trl\ncommand: [sft]\ngpus: auto\n"
+
+
+def report() -> preflight.MachineReport:
+    """Return what a machine without a GPU reports."""
+    probe = CommandResult(0, PROBE, "")
+    return preflight.MachineReport("/home/me", "/base", {}, "python3", "/bin/bash", probe, "")
+
+
+def test_a_command_with_the_number_of_gpus_needs_some(tmp_path: Path) -> None:
+    with pytest.raises(StartError, match="this machine shows no"):
+        preflight.facts(Project(tmp_path).node(JOB), report(), "run")
+
+
+def test_a_framework_that_counts_gpus_itself_starts_without_any(tmp_path: Path) -> None:
+    facts = preflight.facts(Project(tmp_path).node(COUNTED), report(), "run")
+    assert (facts[Slot.GPUS], facts[Slot.THREADS]) == ("0", "8")
