@@ -36,6 +36,7 @@ LINES = (
     "NPROC_PER_NODE=2 python swift/cli/main.py pt --model m",
     "python -m swift.cli.sft --model m",
     "NNODES=2 NODE_RANK=1 MASTER_ADDR=10.0.0.1 NPROC_PER_NODE=8 swift sft --model m",
+    "NNODES=2 NODE_RANK=0 MASTER_ADDR=10.0.0.1 NPROC_PER_NODE=8 megatron pt --load m",
     "NPROC_PER_NODE=8 megatron sft --load m --tensor_model_parallel_size 4",
     "megatron export --model m --to_mcore true",
     "NPROC_PER_NODE=4 megatron export --load m --to_hf true",
@@ -49,6 +50,7 @@ LINES = (
     "llamafactory-cli export examples/merge.yaml",
     "API_PORT=8000 llamafactory-cli api examples/infer.yaml",
     "llamafactory-cli version",
+    "FORCE_TORCHRUN=1 NNODES=2 NODE_RANK=0 MASTER_ADDR=a MASTER_PORT=1234 llamafactory-cli train x",
     "FORCE_TORCHRUN=1 NNODES=2 NODE_RANK=0 MASTER_PORT=29500 llamafactory-cli train x.yaml",
     # TRL
     "trl sft --config sft.yaml",

@@ -32,6 +32,7 @@ _TRAINING = ("train", "sft", "dpo", "rm")  # sft, dpo and rm with USE_V1=1 (v1/l
 FORCING = ("FORCE_TORCHRUN", "USE_MCA")
 _OTHER_BACKENDS = ("USE_RAY", "USE_KT")  # with them `train` is one process
 ELASTIC = ("MIN_NNODES", "MAX_NNODES")
+READS = (*torchrun_variables.NAMES, *FORCING)
 _ENABLED = ("true", "y", "1")  # extras/misc.py, is_env_enabled
 
 

@@ -24,6 +24,7 @@ SETS_THREADS = True
 PROGRAMS = ("megatron",)
 MODULES = ("swift.cli._megatron.main",)
 TIMEOUT = swift.TIMEOUT
+READS = swift.READS
 HUB_SWITCH = swift.HUB_SWITCH
 
 _TRAINING = ("pt", "sft", "rlhf")

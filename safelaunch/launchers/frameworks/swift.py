@@ -24,6 +24,7 @@ SETS_THREADS = True
 PROGRAMS = ("swift",)
 MODULES = ("swift.cli.main",)
 TIMEOUT = "`--ddp_timeout` (seconds)"
+READS = torchrun_variables.NAMES
 HUB_SWITCH = "USE_HF"  # else models come from ModelScope's hub, with a cache of its own
 
 # ms-swift's own default is 18,000,000 s (208 days): a hang would never end. transformers' default

@@ -6,10 +6,11 @@ get_torchrun_args), LLaMA-Factory formats them into its line (llamafactory 0.9.5
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from safelaunch.launchers import FixedPort, JobKeys, Rendezvous, common
-from safelaunch.model import EnvVar, Origin, Slot, text
+from safelaunch.model import EnvVar, Origin
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,8 +31,9 @@ def topology(launch: Launch, why: str) -> tuple[EnvVar, ...]:
     variables = []
     if job.topology.processes is not None:
         variables += [EnvVar("NPROC_PER_NODE", job.topology.count(), origin, why=why)]
-    port_why = "rendezvous port chosen at the start"
-    variables += [EnvVar("MASTER_PORT", text(Slot.PORT), origin, why=port_why)]
+    port_why = "torchrun's default" if job.starts_one_node else "chosen at the start"
+    port_why = f"rendezvous port {port_why}"
+    variables += [EnvVar("MASTER_PORT", common.master_port(job), origin, why=port_why)]
     if job.topology.nodes > 1:
         variables += [
             EnvVar("NNODES", str(job.topology.nodes), origin),
@@ -53,24 +55,32 @@ def subcommand_keys(line: CommandLine) -> JobKeys:
 
 
 def counted_keys(line: CommandLine) -> JobKeys | None:
-    """Return the subcommand, its arguments and processes; None where the variables mean more.
+    """Return the subcommand, its arguments and counts; None where the variables mean more.
 
-    A line of several nodes says where this machine stands among them, and no key of a job does.
+    The defaults are torchrun's: one process, one node, and this is node 0. Of several nodes the
+    line must say where they meet.
     """
-    job = subcommand_keys(line)
-    if all(line.env.get(name) is None for name in _COUNTS):
+    job, env = subcommand_keys(line), line.env
+    if all(env.get(name) is None for name in _COUNTS):
         return job
-    count = process_count(line.env)
-    if count is None:
+    count, nodes = (common.process_number(_value(env, name, "1")) for name in _COUNTS)
+    rank = _value(env, "NODE_RANK", "0")
+    if count is None or nodes is None:
         return None
-    counts = frozenset(name for name in _COUNTS if line.env.get(name) is not None)
-    return JobKeys({**job.keys, "processes": count}, counts)
+    counts = frozenset(name for name in _COUNTS if env.get(name) is not None)
+    keys = {**job.keys, "processes": count}
+    if nodes == "1":
+        return JobKeys(keys, counts)
+    is_number = re.fullmatch(r"[0-9]{1,6}", rank) is not None
+    if not env.get("MASTER_ADDR") or not is_number or int(rank) >= int(nodes):
+        return None
+    own_rank = {"NODE_RANK"} if env.get("NODE_RANK") is not None else set()
+    return JobKeys(keys | {"nodes": nodes, "node_rank": rank}, counts | own_rank)
 
 
-def process_count(env: Mapping[str, str | None]) -> str | None:
-    """Return the processes on one node, torchrun's default is 1; None for anything else."""
-    count, nodes = ("1" if env.get(name) is None else env[name] for name in _COUNTS)
-    return common.process_number(count) if nodes == "1" else None
+def _value(env: Mapping[str, str | None], name: str, default: str) -> str:
+    value = env.get(name)
+    return default if value is None else value
 
 
 def rendezvous(job: Job, env: Mapping[str, EnvVar]) -> Rendezvous:

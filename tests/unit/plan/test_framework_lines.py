@@ -14,7 +14,8 @@ from support.project import Project, script, shown
 
 from safelaunch.config.write_job import job_yaml
 from safelaunch.errors import ConfigError
-from safelaunch.plan.pasted_command import parse_line
+from safelaunch.plan.line import read_line
+from safelaunch.plan.pasted_command import Shell, parse_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -107,7 +108,7 @@ def test_a_line_says_how_many_ranks_there_are(line: str, project: Project) -> No
     assert planned(project, line.split(" ")).topology.processes == COUNTS[line]
 
 
-COUNTING = ("NPROC_PER_NODE", "NNODES", "MIN_NNODES")
+VARIABLES = ("NPROC_PER_NODE", "NNODES", "NODE_RANK", "MASTER_ADDR", "MIN_NNODES")
 
 
 @pytest.mark.parametrize(
@@ -118,6 +119,8 @@ COUNTING = ("NPROC_PER_NODE", "NNODES", "MIN_NNODES")
         "NPROC_PER_NODE=0 megatron sft",
         "NPROC_PER_NODE=" + "9" * 5000 + " swift sft",
         "NPROC_PER_NODE=4 NNODES=2 swift sft",
+        "NNODES=2 NODE_RANK=2 MASTER_ADDR=a swift sft",
+        "NNODES=2 NODE_RANK=x MASTER_ADDR=a swift sft",
         "NNODES=1:4 llamafactory-cli train x.yaml",
         "MIN_NNODES=1 llamafactory-cli train x.yaml",
         "trl sft --num_processes",
@@ -140,8 +143,31 @@ def test_a_line_that_means_more_runs_word_for_word(line: str, project: Project) 
     plan = planned(project, words)
     assert plan.launcher == "command"
     assert shown(plan) == words[len(variables) :]
-    assert [f"{name}={plan.nodes[0].env[name].value}" for name in COUNTING
+    assert [f"{name}={plan.nodes[0].env[name].value}" for name in VARIABLES
             if name in plan.nodes[0].env] == variables  # fmt: skip
+
+
+@pytest.mark.parametrize("program", ["swift sft", "megatron pt", "llamafactory-cli train x.yaml"])
+def test_a_line_of_one_of_several_nodes_starts_that_one(program: str, project: Project) -> None:
+    line = f"NNODES=2 NODE_RANK=1 MASTER_ADDR=10.0.0.5 NPROC_PER_NODE=4 {program}"
+    plan = planned(project, line.split(" "))
+    assert (plan.topology.nodes, plan.topology.processes, plan.topology.node_rank) == (2, 4, 1)
+    assert plan.manual_node == "1 of 2, rendezvous 10.0.0.5:29500"
+
+
+@pytest.mark.parametrize(
+    ("program", "exported", "processes"),
+    [
+        ("swift sft", {"NPROC_PER_NODE": "4"}, 4),
+        ("llamafactory-cli train x.yaml", {"NPROC_PER_NODE": "2", "FORCE_TORCHRUN": "1"}, 2),
+        ("trl sft --num_processes 2", {"NPROC_PER_NODE": "4"}, 2),
+    ],
+)
+def test_what_the_shell_has_exported_counts(
+    program: str, exported: dict[str, str], processes: int, project: Project
+) -> None:
+    line = read_line(program.split(" "), Shell(str(project.folder), exported))
+    assert project.line(line.tree).topology.processes == processes
 
 
 def job(launcher: str, rest: str) -> str:
