@@ -71,7 +71,8 @@ exit $code
 """
 FAILS = """
 import os
-print("allocation", os.environ.get("SLURM_JOB_ID"), os.environ.get("PET_NNODES"), flush=True)
+line = "allocation %s %s\\n" % (os.environ.get("SLURM_JOB_ID"), os.environ.get("PET_NNODES"))
+os.write(1, line.encode())  # at once: the ranks share the pipe
 if os.environ["OMPI_COMM_WORLD_RANK"] == "1":
     raise KeyError("batch")
 """

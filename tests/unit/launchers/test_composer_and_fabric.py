@@ -96,26 +96,18 @@ def test_a_module_of_composer_stands_behind_its_switch(project: Project) -> None
     assert argv_of(project, "composer -m -n 2 pkg.train x").endswith("--module_mode pkg.train x")
 
 
+# line: the launcher's words, and where the nodes meet
 BY_HAND = {
     "composer -n 8 --world_size 16 --node_rank 1 --master_addr a train.py": (
-        (
-            f"{COMPOSER} --nproc 8 --world_size 16 --node_rank 1 --master_port 29500 "
-            "--master_addr a train.py"
-        ),
+        "--nproc 8 --world_size 16 --node_rank 1 --master_port 29500 --master_addr a train.py",
         "1 of 2, rendezvous a:29500",
     ),
     "composer -n 8 --world_size 16 --base_rank 8 --master_addr a --master_port 1 train.py": (
-        (
-            f"{COMPOSER} --nproc 8 --world_size 16 --node_rank 1 --master_addr a --master_port 1 "
-            "train.py"
-        ),
+        "--nproc 8 --world_size 16 --node_rank 1 --master_addr a --master_port 1 train.py",
         "1 of 2, rendezvous a:1",
     ),
     "fabric run --devices 2 --num-nodes 3 --node-rank 2 --main-address a train.py": (
-        (
-            f"{FABRIC} --devices 2 --num-nodes 3 --node-rank 2 --main-port 29400 "
-            "--main_address a -- train.py"
-        ),
+        "--devices 2 --num-nodes 3 --node-rank 2 --main-port 29400 --main_address a -- train.py",
         "2 of 3, rendezvous a:29400",
     ),
 }
@@ -126,7 +118,7 @@ def test_a_node_by_hand_meets_the_others_where_the_launcher_itself_would(
     line: str, project: Project
 ) -> None:
     plan = plan_of(project, line)
-    assert (" ".join(map(str, plan.nodes[0].argv)), plan.manual_node) == BY_HAND[line]
+    assert (" ".join(map(str, plan.nodes[0].argv[3:])), plan.manual_node) == BY_HAND[line]
     assert_same_job(project, line)
 
 
