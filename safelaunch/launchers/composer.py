@@ -29,6 +29,17 @@ MODULES = ("composer.cli", "composer.cli.launcher")
 NODE_0 = "--master_addr ADDRESS --master_port PORT, in a job file under `launcher_args`"
 TIMEOUT = "`dist_timeout` (seconds) of Composer's Trainer"
 
+# variables that stand for flags which a line leaves out (composer/cli/launcher.py, _parse_args)
+_DEFAULTS = {
+    "LOCAL_WORLD_SIZE": "nproc",
+    "WORLD_SIZE": "world_size",
+    "BASE_RANK": "base_rank",
+    "NODE_RANK": "node_rank",
+    "MASTER_ADDR": "master_addr",
+    "MASTER_PORT": "master_port",
+}
+READS = tuple(_DEFAULTS)
+
 
 def _count_processes(values: Mapping[str, str], flags: Mapping[str, str]) -> dict[str, str]:
     """Return the counts of a pasted line: composer counts the processes of all nodes."""
@@ -71,6 +82,7 @@ FLAGS = FlagTable(
     keys={"nproc": "processes", "world_size": "nodes", "node_rank": "node_rank"},
     implied=frozenset({"base_rank"}),
     one_node=frozenset({"master_addr"}),
+    defaults=_DEFAULTS,
     count_processes=_count_processes,
     parser="",  # importing it takes all of Composer: compared with a recording
     module="module_mode",

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.errors import ConfigError
@@ -78,6 +79,7 @@ class FlagTable(NamedTuple):
     config_file: ConfigFile | None = None
     one_node: frozenset[str] = frozenset()  # flags that the plan of a job on one node has anyway
     variables: str = ""  # prefix of variables that stand for flags: `PET_NNODES=2`
+    defaults: Mapping[str, str] = MappingProxyType({})  # variable -> the flag that it stands for
     module: str = "module"
     keep: Callable[[Mapping[str, str]], Collection[str]] = _no_flags
     mixes_flags: bool = False

@@ -353,8 +353,10 @@ def _flags_of_variables(
     """
     flags: dict[str, tuple[str, tuple[str, ...]]] = {}
     for name, value in env.items():
-        flag = name.removeprefix(table.variables).lower()
-        if value is None or not table.variables or not name.startswith(table.variables):
+        flag = table.defaults.get(name, "")
+        if table.variables and name.startswith(table.variables):
+            flag = name.removeprefix(table.variables).lower()
+        if value is None:
             continue
         if flag in table.valued:
             flags[name] = (flag, (value,))

@@ -102,6 +102,10 @@ BY_HAND = {
         "--nproc 8 --world_size 16 --node_rank 1 --master_port 29500 --master_addr a train.py",
         "1 of 2, rendezvous a:29500",
     ),
+    "WORLD_SIZE=16 NODE_RANK=1 MASTER_ADDR=a MASTER_PORT=1 composer -n 8 train.py": (
+        "--nproc 8 --world_size 16 --node_rank 1 --master_addr a --master_port 1 train.py",
+        "1 of 2, rendezvous a:1",
+    ),
     "composer -n 8 --world_size 16 --base_rank 8 --master_addr a --master_port 1 train.py": (
         "--nproc 8 --world_size 16 --node_rank 1 --master_addr a --master_port 1 train.py",
         "1 of 2, rendezvous a:1",
@@ -120,6 +124,14 @@ def test_a_node_by_hand_meets_the_others_where_the_launcher_itself_would(
     plan = plan_of(project, line)
     assert (" ".join(map(str, plan.nodes[0].argv[3:])), plan.manual_node) == BY_HAND[line]
     assert_same_job(project, line)
+
+
+def test_flags_of_composer_beat_the_variables_that_stand_for_them() -> None:
+    line = "LOCAL_WORLD_SIZE=8 WORLD_SIZE=8 MASTER_ADDR=a composer -n 8 --master_port 1 train.py"
+    assert keys_of(line) == {
+        "launcher": "composer", "script": "train.py", "processes": "8",
+        "launcher_args": ["--master_addr", "a", "--master_port", "1"],
+    }  # fmt: skip
 
 
 def test_a_world_size_that_nodes_cannot_share_is_refused() -> None:
