@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import zip_longest
 
 from safelaunch.hostfacts.tools.cells import cell_text, parse_number
 from safelaunch.hostfacts.tools.report import Card, Report
@@ -13,6 +14,7 @@ _AMD = re.compile(
     re.MULTILINE,
 )
 _CARD_FIELD = re.compile(r"^\s*GPU\[(\d+)\]\s*:\s*(.+?)\s*:\s*(.*?)\s*$", re.MULTILINE)
+_NAME_FIELDS = ("card series", "card model", "device name")
 _AMD_CARD = re.compile(
     r"^\|\s*[0-9A-Fa-f]{4}:[0-9A-Fa-f:.]+\s+(?P<name>\S.*?)\s*\|.*\n"
     r"\|\s*(?P<index>\d+)\s.*?(?:\d+/(?P<memory>\d+) MB)?\s*\|\s*$",
@@ -87,7 +89,7 @@ def _amd_fields(text: str) -> list[Card]:
     return [
         Card(
             index,
-            cell_text(values.get("card series")) or cell_text(values.get("card model")),
+            next(filter(None, (cell_text(values.get(key)) for key in _NAME_FIELDS)), None),
             device_id=device if re.fullmatch(r"0x[0-9a-fA-F]{4}", device) else None,
             memory_mib=int(memory) >> 20 if memory.isdigit() else None,
         )
@@ -98,21 +100,23 @@ def _amd_fields(text: str) -> list[Card]:
 
 
 def _rocm_rows(text: str) -> list[Card]:
-    """Return the GPUs of rocm-smi's concise table."""
+    """Return the GPUs of rocm-smi's concise table, with names where a second row has them."""
     head = re.search(r"^\s*(?:GPU|Device)\s+.*$", text, re.MULTILINE)
     if head is None or "Perf" not in head[0]:
         return []
     cards = []
     has_both = re.search(r"Pwr|Power", head[0].replace("PwrCap", "")) is not None
-    for line in text[head.end() :].splitlines():
+    lines = text[head.end() :].splitlines()
+    for line, following in zip_longest(lines, lines[1:], fillvalue=""):
         match = re.match(r"\s*(\d+)\s+\S", line)
         if match is None:
             continue
+        name = _first(r"^\s{4,}([A-Za-z].*)", following)
         device = _first(r"\b(0x[0-9a-fA-F]{4})\b", line)
         watts = re.findall(r"(\d+(?:\.\d+)?)W(?=\s)", line)
         is_capped = "PwrCap" in head[0] and len(watts) > has_both
         power_cap = float(watts[-1]) if is_capped else None
-        cards.append(Card(int(match[1]), device_id=device, power_cap_w=power_cap))
+        cards.append(Card(int(match[1]), name, device_id=device, power_cap_w=power_cap))
     return cards
 
 
