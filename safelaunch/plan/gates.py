@@ -141,13 +141,15 @@ def decide(node: NodePlan, versions: Mapping[str, str]) -> tuple[NodePlan, tuple
         if name in closed:
             beaten = env.pop(name).beats[:1] if name in env else ()
             env.update({var.name: var for var in beaten})
+    is_direct = versions.get("p2p") == "yes" and "NCCL_P2P_DISABLE" not in env
     explained: set[str] = set()
     for (key, condition), names in by_gate.items():
         value, needed = versions.get(key), describe(condition)
         if value is None and explained.issuperset(names):
             continue  # the reason above says why they are set
         explained.update(names)
-        cost = "; slower: GPU traffic goes over TCP" if "NCCL_SHM_DISABLE" in names else ""
+        is_slow = "NCCL_SHM_DISABLE" in names and not is_direct
+        cost = "; slower: GPU traffic goes over TCP" if is_slow else ""
         if value is None:
             what = "peer access" if key == "p2p" else f"{LABELS.get(key, key)} version"
             reasons.append(

@@ -425,6 +425,15 @@ def test_a_start_leaves_peer_access_to_a_driver_that_has_it(
     assert f"{reason} (needed without peer access)" in reasons
 
 
+@pytest.mark.parametrize(("p2p", "is_slower"), [("yes", False), ("no", True)])
+def test_traffic_goes_over_tcp_only_without_peer_access(
+    project: Project, p2p: str, *, is_slower: bool
+) -> None:
+    node = project.node(TORCHRUN + "profile: rtx5090\n")
+    _, reasons = gates.decide(node, {"nccl": "2.26.2", "p2p": p2p})
+    assert any(reason.endswith(SLOWER) for reason in reasons) is is_slower
+
+
 @pytest.mark.parametrize(
     ("versions", "asks"),
     [
