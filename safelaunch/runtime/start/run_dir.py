@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import time
 
 from safelaunch.runtime.home import home
@@ -107,6 +106,8 @@ def remove(node_dir: str, created: Iterable[str]) -> None:
 
 def _remove_tree(path: str) -> None:
     """Remove a folder; provenance.py or a supervisor on its way may still write there."""
+    import shutil  # noqa: PLC0415 - it loads bz2 and lzma: 2 ms of each start of an agent
+
     deadline = time.monotonic() + 5
     while os.path.isdir(path) and time.monotonic() < deadline:
         shutil.rmtree(path, ignore_errors=True)
