@@ -1,5 +1,7 @@
 """Starts a plan on hosts for `remote` and `rerun`: with questions and messages at the terminal."""
 
+# ruff: noqa: PLC0415 - rerun_sync: `remote` sends the project of today
+
 from __future__ import annotations
 
 import os
@@ -19,7 +21,6 @@ from safelaunch.cli.start.start_local import interruptible
 from safelaunch.cli.transfer.progress_bar import Bar
 from safelaunch.plan.build import make_plan
 from safelaunch.remote.prepare import Checks, prepare
-from safelaunch.remote.rerun_sync import RerunSync, sync_again
 from safelaunch.remote.start import start as start_nodes
 from safelaunch.remote.transfer import ProjectSync
 from safelaunch.start import trust
@@ -70,6 +71,8 @@ def start(resolved: Resolved, options: dict[str, Any]) -> int:
 
 def again(plan: Plan, run: Run, pointer: RemoteRecord, options: dict[str, Any]) -> int:
     """Start a recorded plan again on its hosts, with its code or that of today."""
+    from safelaunch.remote.rerun_sync import RerunSync, sync_again
+
     check_output(options, "rerun")
     names = [place.host for place in pointer.places]
     pool, by = host_pool(pointer.hosts_file), caller(os.environ)
