@@ -125,3 +125,4 @@ def main(node_dir: str, cwd: str) -> None:
 
 if __name__ == "__main__":
     main(sys.argv[1], sys.argv[2])
+    os._exit(0)  # Python's own end takes all modules apart: a tenth of its CPU time
