@@ -114,7 +114,7 @@ def find(home: str) -> str | None:
             _touch(place)
         else:
             make(place, files)
-            sweep(home, AGE)
+            sweep(home, AGE, place)
     except OSError:
         return None
     return place
@@ -290,21 +290,24 @@ def _touch(place: str) -> None:
 locks: list[int] = []  # descriptors
 
 
-def sweep(home: str, age: float) -> None:
-    """Remove copies of other versions that no agent uses or has used for `age` seconds."""
+def sweep(home: str, age: float, own: str | None = None) -> None:
+    """Remove copies of other versions that no agent uses or has used for `age` seconds.
+
+    `own`: the copy of this version, where the caller has its name.
+    """
     import shutil
 
-    for place in unused(home, age):
+    for place in unused(home, age, own):
         shutil.rmtree(place, ignore_errors=True)
 
 
-def unused(home: str, age: float) -> list[str]:
+def unused(home: str, age: float, own: str | None = None) -> list[str]:
     """Return the copies of other versions that no agent uses or has used for `age` seconds.
 
     Of an earlier version's agent and of a copy that is being made only the age is known: those
     have a day at least.
     """
-    own = own_place() or place_of(home, digest(contents()))
+    own = own or own_place() or place_of(home, digest(contents()))
     version = os.path.basename(own).partition("-")[0]
     places = []
     for parent in (PLACE, EARLIER):
