@@ -188,11 +188,17 @@ BAD = {
         "launcher `python` runs on one node",
         "",
     ),
-    "version for python": (
+    "version for swift": (
+        "launcher: swift\ncommand: [sft]\nversion: 2\n",
+        "job.yaml:3:10",
+        "launcher `swift` takes no `version`",
+        "",
+    ),
+    "unknown version of python": (
         "launcher: python\nscript: train.py\nversion: 2\n",
         "job.yaml:3:10",
-        "launcher `python` takes no `version`",
-        "",
+        "python has no version `2`",
+        "`version: script` is for a prefix that runs the script",
     ),
     "unknown version of torchrun": (
         TORCHRUN + "version: 2\n",
