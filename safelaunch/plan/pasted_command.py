@@ -18,10 +18,10 @@ from safelaunch.config.launcher_config import complete_line
 from safelaunch.config.paths import Paths
 from safelaunch.config.schema.types import expand_option
 from safelaunch.config.yaml_io.node import Node, mapping, scalar
-from safelaunch.environ import check_name
+from safelaunch.environ import RANK_NAMES, check_name, rank_values
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.launchers.flag_table import PASTED_LINE, LineFlag
-from safelaunch.model import Args
+from safelaunch.model import Args, Topology
 from safelaunch.plan.shell_text import join_folder
 from safelaunch.plan.wrappers import Unwrapped, text_of, unwrap
 
@@ -196,8 +196,9 @@ def _subcommand(
     name: str, words: list[str], env: dict[str, str | None], module: str | None = None
 ) -> dict[str, Node] | None:
     """Return the keys that a launcher itself reads from its line; None if it reads none."""
-    job = launchers.load(name).job_keys(launchers.CommandLine(tuple(words), env, module))
-    if job is None:
+    launcher = launchers.load(name)
+    job = launcher.job_keys(launchers.CommandLine(tuple(words), env, module))
+    if job is None or (launcher.STARTS_RANKS and _contradicts(job.keys, env)):
         return None
     for variable in job.variables:
         del env[variable]
@@ -208,6 +209,19 @@ def _subcommand(
         else:
             keys[key] = _list(value)
     return {**keys, **(_inner_program(job, env) if job.program else {})}
+
+
+def _contradicts(keys: Mapping[str, str | tuple[str, ...]], env: Mapping[str, str | None]) -> bool:
+    """Whether variables say that a line of one process is a rank of several: both may be meant.
+
+    Where a launcher starts several ranks, it sets them.
+    """
+    if keys.get("processes", "1") != "1" or "gpus" in keys or "nodes" in keys:
+        return False
+    values = rank_values(Topology())
+    return any(
+        value not in (None, values.get(name)) for name, value in env.items() if name in RANK_NAMES
+    )
 
 
 def _inner_program(job: launchers.JobKeys, env: Mapping[str, str | None]) -> dict[str, Node]:

@@ -108,7 +108,15 @@ def test_a_line_says_how_many_ranks_there_are(line: str, project: Project) -> No
     assert planned(project, line.split(" ")).topology.processes == COUNTS[line]
 
 
-VARIABLES = ("NPROC_PER_NODE", "NNODES", "NODE_RANK", "MASTER_ADDR", "MIN_NNODES")
+VARIABLES = (
+    "RANK",
+    "WORLD_SIZE",
+    "NPROC_PER_NODE",
+    "NNODES",
+    "NODE_RANK",
+    "MASTER_ADDR",
+    "MIN_NNODES",
+)
 
 
 @pytest.mark.parametrize(
@@ -126,6 +134,11 @@ VARIABLES = ("NPROC_PER_NODE", "NNODES", "NODE_RANK", "MASTER_ADDR", "MIN_NNODES
         "trl sft --num_processes",
         "trl sft --num_processes many",
         "trl sft --num_machines 2 --num_processes 8",
+        "WORLD_SIZE=8 swift sft",
+        "NODE_RANK=1 swift sft",
+        "RANK=1 WORLD_SIZE=2 trl sft --num_processes 1",
+        "RANK=1 swift deploy",
+        "NODE_RANK=1 llamafactory-cli export x.yaml",
         "trl --help",
         "axolotl train c.yml -- --machine_rank 1",
         "axolotl train c.yml --launcher other",
