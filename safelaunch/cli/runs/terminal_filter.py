@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
 # SGR, cursor up to column, erase in display and line, cursor shown or hidden
 _HARMLESS = re.compile(rb"\x1b\[[0-9;:]*[A-GJKm]|\x1b\[\?25[hl]")
-# a whole sequence, a control character, or the first byte of one (C1 in UTF-8); a string (OSC, DCS, APC, PM, SOS) ends at the end of its line at the latest, so
-# that one that is broken off hides no more than that
+# a string (OSC, DCS, APC, PM, SOS) ends at the end of its line at the latest, so that one that is
+# broken off hides no more than that
 _STRING = rb"[]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\|(?=[\x1b\n]))"
 _SEQUENCE = rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|" + _STRING + rb"|[ -/]*[0-~])"
+# a whole sequence, a control character, or a first byte that could begin one of C1 in UTF-8
 _CONTROL = re.compile(_SEQUENCE + rb"|[\0-\x07\v\f\x0e-\x1f\x7f]|\xc2(?![\xa0-\xbf])[\x80-\x9f]?")
 _PARTIAL = re.compile(rb"(?:\x1b(?:\[[0-?]*[ -/]*|[]PX^_][^\x07\x1b\n]*\x1b?|[ -/]*)|\xc2)\Z")
 _MAX_PARTIAL = 1 << 8  # bytes
