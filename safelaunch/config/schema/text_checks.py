@@ -16,6 +16,10 @@ MAX_WORD = 128 * 1024 - 1
 _PLACEHOLDERS = frozenset(
     ("", "EMPTY", "empty", "dummy", "none", "None", "null", "True", "true", "False", "false")
 )
+# what examples write in place of a secret: `<your-token>`, `xxxx`, `YOUR_WANDB_API_KEY_HERE`
+_EXAMPLE = (
+    r"(?i)<[^<>]*>|x{3,}|\*{3,}|\.{3,}|(insert|put|your|my)[-_ ].*(key|token|secret)([-_ ]here)?"
+)
 INT = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 
 
@@ -103,12 +107,14 @@ def check_secret(key: str, node: Node) -> None:
 
 
 def holds_secret(node: Node) -> bool:
-    """Whether a value under the name of a secret is one; `$NAME` and `EMPTY` are not."""
+    """Whether a value under the name of a secret is one; `$NAME`, `EMPTY`, `<token>` are not."""
     if node.kind == "list":
         return any(holds_secret(item) for item in node.items)
     if node.kind == "map" or node.is_null:
         return False
-    return node.text not in _PLACEHOLDERS and not node.text.startswith("$")
+    text = node.text
+    is_empty = text in _PLACEHOLDERS or text.startswith("$")
+    return not is_empty and not re.fullmatch(_EXAMPLE, text)
 
 
 def read_command_words(node: Node) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from support.project import Project, script, shown
 
 from safelaunch.config.write_job import job_yaml
+from safelaunch.config.yaml_io.reader import parse
 from safelaunch.errors import ConfigError
 from safelaunch.plan.pasted_command import default_name, parse_line
 
@@ -435,9 +436,14 @@ def test_what_looks_like_the_shell_is_left_alone_in_separate_words() -> None:
     assert keys("python x.py | > & ;")["args"] == ["|", ">", "&", ";"]
 
 
-def test_a_harmless_value_under_a_secret_name_is_kept() -> None:
-    written = job_yaml(parse_line(["OPENAI_API_KEY=EMPTY", "python", "x.py"]), None)
-    assert "OPENAI_API_KEY: EMPTY" in written
+@pytest.mark.parametrize("value", ["EMPTY", "xxx", "YOUR_OPENAI_API_KEY", "your-key-here", "***"])
+def test_a_harmless_value_under_a_secret_name_is_kept(value: str) -> None:
+    words = [f"OPENAI_API_KEY={value}", "python", "x.py", "--hub_token", "<sdk-token>"]
+    written = parse(job_yaml(parse_line(words), None), "job.yaml")
+    assert plain(written) == {
+        "launcher": "python", "script": "x.py", "args": {"hub_token": "<sdk-token>"},
+        "env": {"OPENAI_API_KEY": value},
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
