@@ -81,15 +81,18 @@ def test_readme_stays_under_two_hundred_lines() -> None:
     assert README.count("\n") < 200
 
 
-@pytest.mark.parametrize("line", [c for c in commands() if " -- " in c])
+LINES = [c for c in commands() if c.startswith("safelaunch run ") and ".yaml" not in c]
+
+
+@pytest.mark.parametrize("line", LINES)
 def test_pasted_lines_of_the_readme_plan(line: str, project: Path) -> None:
     words = shlex.split(line)[1:]
-    if words[0] == "run":
-        words.insert(1, "--dry-run")
+    words.insert(1, "--dry-run")
+    (project / "train.sh").touch()
     assert safelaunch(*words, cwd=project).returncode == 0
 
 
-@pytest.mark.parametrize("line", [c for c in commands() if " -- " not in c])
+@pytest.mark.parametrize("line", [c for c in commands() if c not in LINES])
 def test_readme_commands_take_the_options_that_it_names(line: str, project: Path) -> None:
     words = shlex.split(line)[1:]
     helped = safelaunch(words[0], "--help", cwd=project)
