@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from safelaunch.sync.transfer_progress import Meter
 
 TRIAL = 1 << 19  # bytes of contents in the block that measures the rate of the link
-# Seconds of a round trip up to which the answer to that block is waited for: compression for a link
-# that turns out to be fast takes longer. And of the wait: a slow link needs what is compressed.
-_NEAR, _TRIAL_TIME = 0.1, 0.2
 _SLICE = 1 << 14  # bytes of it on the wire that come by themselves
 _AHEAD = 4  # blocks that are sent before the host's answer to those before them is read
 BLOCK = 1 << 20  # bytes of contents in one block
@@ -140,8 +137,6 @@ class Sender:
         self.run = run
         self.compressor = compression.Compressor(methods)
         self._unanswered: PendingAnswer | None = None  # whose data was sent
-        self._is_near = agent.round_trip <= _NEAR
-        self._trial_ended = threading.Event()
         self.sent = 0  # bytes on the wire
         self.conflicts: list[tuple[str, str]] = []
         self.not_removed: list[tuple[str, str]] = []
@@ -160,7 +155,6 @@ class Sender:
         with contextlib.closing(prefetch(blocks, 4)) as prefetched:
             block = self._next(prefetched)
             while block is not None:
-                is_trial = block.is_trial
                 reply = self.agent.ask(
                     "receive.put",
                     data=self._one_call(block, prefetched),
@@ -170,9 +164,6 @@ class Sender:
                 )
                 self._settle()
                 self._unanswered = reply
-                if is_trial and self._is_near:
-                    self._settle()
-                    self._trial_ended.set()
                 need = 0  # checked once, before the first file
                 block = self._next(prefetched)
         answer = self._settle()
@@ -227,8 +218,6 @@ class Sender:
             block.add(item, content.data)
             if block.size >= (BLOCK if is_measured else TRIAL):
                 yield block.build(self._method(block is dense), is_trial=not is_measured)
-                if not is_measured and self._is_near:
-                    self._trial_ended.wait(_TRIAL_TIME)
                 is_measured = True
         for block in (text, dense):
             if block.rows:

@@ -15,15 +15,15 @@ from safelaunch.config.yaml_io import reader
 from safelaunch.errors import ConfigError
 from safelaunch.model import Asset, Sync
 from safelaunch.runtime.agent import wire
-from safelaunch.runtime.transfer import blocks, compression, manifest
-from safelaunch.sync import file_hashes, sender, transfer_progress
+from safelaunch.runtime.transfer import blocks, manifest
+from safelaunch.sync import file_hashes, transfer_progress
 from safelaunch.sync.diff import RemoteEntry, compare
 from safelaunch.sync.ignore import Rules
 from safelaunch.sync.project_tree import Entry, Tree, scan
-from safelaunch.sync.sender import Sender, prefetch
+from safelaunch.sync.sender import prefetch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -426,36 +426,3 @@ def test_assets_without_names_say_what_a_name_is_for() -> None:
     with pytest.raises(ConfigError, match="mapping of names") as raised:
         AssetsType().read(listed)
     assert "{assets.NAME}" in str(raised.value.hint)
-
-
-class FastHost:
-    """A host that takes all that is sent in no time; `calls` is what each call has brought."""
-
-    host = "box"
-
-    def __init__(self, round_trip: float) -> None:
-        self.round_trip = round_trip
-        self.calls: list[bytes] = []
-
-    def ask(self, _: str, data: Iterable[bytes] = (), **__: object) -> FastHost:
-        self.calls.append(b"".join(data))
-        return self
-
-    def result(self) -> dict[str, float]:
-        return {"arrived": len(self.calls[-1]), "waited": 0.0, "took": 0.001}
-
-
-def test_a_near_host_says_that_its_link_is_fast_before_more_is_compressed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sender, "_TRIAL_TIME", 60.0)
-    items = []
-    for number in range(30):
-        path = tmp_path / f"{number}.py"
-        path.write_text(f"x = {number}\n" * 10_000)
-        items.append(item(path))
-    host: Any = FastHost(round_trip=0.0)
-    own = Sender(host, transfer_progress.Meter("sending", 0, None), force=False)
-    own.blocks(own.pack(items), need=0)
-    kinds = [blocks.HEAD.unpack_from(call)[0] for call in host.calls]
-    assert kinds == [compression.DEFLATED, compression.STORED]
