@@ -33,8 +33,9 @@ def resolve_target(files: Sequence[str], line: Sequence[str], flags: Flags) -> R
     """Return the resolved job of a file, or of a pasted launch line."""
     cwd = os.getcwd()
     if line:
-        from safelaunch.plan.line import read_line
-        from safelaunch.plan.pasted_command import Shell, default_name
+        from safelaunch.plan.launch_line.parse import default_name
+        from safelaunch.plan.launch_line.read import read_line
+        from safelaunch.plan.launch_line.shell import Shell
 
         tree, words, secrets, notes = read_line(
             line, Shell(cwd, os.environ), is_remote=flags.remote

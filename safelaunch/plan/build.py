@@ -345,7 +345,7 @@ def _command(launch: Launch, own: Job) -> Command:
     job, launcher = launch.job, load_launcher(launch.job.launcher)
     if not job.prefix:
         return launcher.command(launch)
-    from safelaunch.plan.wrappers import finds_python, keeps_process
+    from safelaunch.plan.launch_line.wrappers import finds_python, keeps_process
 
     if finds_python(job.prefix) and own.interpreter.path is None:
         python = replace(job.interpreter, path="python")

@@ -98,7 +98,7 @@ def binding(node: NodePlan) -> list[str]:
     """Return the prefix of a node where it decides which cores the job may use: `numactl -N 0`."""
     prefix = [str(word) for word in node.argv[: node.prefix]]
     if prefix:
-        from safelaunch.plan.wrappers import keeps_process
+        from safelaunch.plan.launch_line.wrappers import keeps_process
 
         return prefix if keeps_process(prefix) else []
     return prefix

@@ -20,7 +20,8 @@ from safelaunch.errors import ConfigError
 from safelaunch.launchers.accelerate import config_file
 from safelaunch.model import Slot
 from safelaunch.plan.build import bind
-from safelaunch.plan.pasted_command import Shell, parse_line
+from safelaunch.plan.launch_line.parse import parse_line
+from safelaunch.plan.launch_line.shell import Shell
 
 if TYPE_CHECKING:
     from safelaunch.model import Plan

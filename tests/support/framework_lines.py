@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from safelaunch.config.write_job import job_yaml
-from safelaunch.plan.pasted_command import default_name, parse_line
+from safelaunch.plan.launch_line.parse import default_name, parse_line
 from support import REPOSITORY
 from support.project import Project
 

@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from safelaunch.config.write_job import job_yaml
-from safelaunch.plan.pasted_command import parse_line
+from safelaunch.plan.launch_line.parse import parse_line
 from support.project import script, shown
 
 if TYPE_CHECKING:

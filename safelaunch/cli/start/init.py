@@ -15,8 +15,8 @@ from safelaunch.config.resolve import read_job
 from safelaunch.config.write_job import job_yaml
 from safelaunch.config.yaml_io.node import mapping, overlay, scalar
 from safelaunch.errors import ConfigError
-from safelaunch.plan.line import read_line
-from safelaunch.plan.pasted_command import Shell
+from safelaunch.plan.launch_line.read import read_line
+from safelaunch.plan.launch_line.shell import Shell
 
 if TYPE_CHECKING:
     from safelaunch.config.yaml_io.node import Node

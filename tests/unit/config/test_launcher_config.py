@@ -12,7 +12,8 @@ from safelaunch.config.resolve import Flags
 from safelaunch.config.write_job import job_yaml
 from safelaunch.errors import ConfigError
 from safelaunch.launchers.accelerate.config_file import default_path
-from safelaunch.plan.pasted_command import Shell, parse_line
+from safelaunch.plan.launch_line.parse import parse_line
+from safelaunch.plan.launch_line.shell import Shell
 
 if TYPE_CHECKING:
     from safelaunch.config.yaml_io.node import Node

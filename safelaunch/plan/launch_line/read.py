@@ -9,16 +9,17 @@ from safelaunch import launchers
 from safelaunch.config.schema.files import JOB
 from safelaunch.config.schema.text_checks import holds_secret
 from safelaunch.config.topology import read_topology
-from safelaunch.config.yaml_io.node import Node, mapping, scalar
+from safelaunch.config.yaml_io.node import Node, mapping
 from safelaunch.environ import PROCESS_GROUP, RANK_NAMES, inherited, matches, rank_values
 from safelaunch.launchers.flag_table import PASTED_LINE
-from safelaunch.plan.pasted_command import parse_line
+from safelaunch.plan.launch_line import nodes
+from safelaunch.plan.launch_line.parse import parse_line
 from safelaunch.secrets_in_text import is_secret_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from safelaunch.plan.pasted_command import Shell
+    from safelaunch.plan.launch_line.shell import Shell
 
 _ELASTIC = "TORCHELASTIC_RUN_ID"  # torchrun sets it for its ranks
 _COUNTS = ("processes", "gpus", "nodes", "node_rank", "launcher_args")
@@ -49,7 +50,7 @@ def read_line(words: Sequence[str], shell: Shell, *, is_remote: bool = False) ->
         tree = parse_line(words, shell, flags)
         notes.append(f"read from your environment: {_assignments(flags)}")
     if names:
-        tree = _with_keys(tree, {"env_from": _words(names)})
+        tree = _with_keys(tree, {"env_from": nodes.words(names)})
         notes.append(f"handed on from your environment: {', '.join(names)} (`env_from`)")
     tree, overridden = _without_overridden(tree)
     if overridden:
@@ -129,12 +130,8 @@ def split_secrets(tree: Node) -> tuple[Node, dict[str, str]]:
     public = {key.text: value for key, value in items if key.text not in secrets}
     handed = tree.get("env_from")
     names = [*([item.text for item in handed.items] if handed is not None else []), *secrets]
-    keys = {"env": mapping(public, PASTED_LINE), "env_from": _words(names)}
+    keys = {"env": mapping(public, PASTED_LINE), "env_from": nodes.words(names)}
     return _with_keys(tree, keys), secrets
-
-
-def _words(words: Sequence[str]) -> Node:
-    return Node("list", PASTED_LINE, items=tuple(scalar(word, PASTED_LINE) for word in words))
 
 
 def _files(node: Node) -> Iterator[str]:

@@ -11,7 +11,7 @@ from support.project import Project, script, shown
 from safelaunch.config.write_job import job_yaml
 from safelaunch.config.yaml_io.reader import parse
 from safelaunch.errors import ConfigError
-from safelaunch.plan.pasted_command import default_name, parse_line
+from safelaunch.plan.launch_line.parse import default_name, parse_line
 
 if TYPE_CHECKING:
     from pathlib import Path

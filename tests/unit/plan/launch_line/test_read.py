@@ -8,8 +8,9 @@ import pytest
 from support.project import Project, script, shown
 
 from safelaunch.config.write_job import job_yaml
-from safelaunch.plan.line import read_line
-from safelaunch.plan.pasted_command import Shell, parse_line
+from safelaunch.plan.launch_line.parse import parse_line
+from safelaunch.plan.launch_line.read import read_line
+from safelaunch.plan.launch_line.shell import Shell
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.errors import ConfigError
 from safelaunch.launchers.flag_table import PASTED_LINE
-from safelaunch.plan.shell_text import join_folder, read_setup
+from safelaunch.plan.launch_line.shell_text import join_folder, read_setup
 from safelaunch.runtime.units import SECONDS, job_duration
 
 if TYPE_CHECKING:

@@ -1,7 +1,6 @@
-"""One pasted launch line -> a job: variables, then a launcher with its flags, python, a command.
+"""One launch line -> a job: variables, wrappers, then a launcher, Python or a command.
 
-Literal words only: nothing is expanded as a shell would. Launcher flags that have a job key
-(processes, precision, GPUs) become that key; every other launcher flag becomes `launcher_args`.
+Literal words only: nothing is expanded as a shell would.
 """
 
 from __future__ import annotations
@@ -11,25 +10,24 @@ import os
 import re
 import shlex
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from safelaunch import launchers
-from safelaunch.config.launcher_config import complete_line
-from safelaunch.config.paths import Paths
-from safelaunch.config.schema.types import expand_option
-from safelaunch.config.yaml_io.node import Node, mapping, scalar
+from safelaunch.config.yaml_io.node import mapping, scalar
 from safelaunch.environ import RANK_NAMES, check_name, rank_values
-from safelaunch.errors import ConfigError, did_you_mean
-from safelaunch.launchers.flag_table import PASTED_LINE, LineFlag
-from safelaunch.model import Args, Topology
-from safelaunch.plan.shell_text import join_folder
-from safelaunch.plan.wrappers import Unwrapped, text_of, unwrap
+from safelaunch.errors import ConfigError
+from safelaunch.launchers.flag_table import PASTED_LINE
+from safelaunch.model import Topology
+from safelaunch.plan.launch_line import nodes
+from safelaunch.plan.launch_line.launcher_flags import launcher_keys
+from safelaunch.plan.launch_line.shell_text import join_folder
+from safelaunch.plan.launch_line.wrappers import Unwrapped, text_of, unwrap
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from safelaunch.launchers.flag_table import FlagTable
-    from safelaunch.model import Origin
+    from safelaunch.config.yaml_io.node import Node
+    from safelaunch.plan.launch_line.shell import Shell
 
 # quoted text: operators outside of it are the shell's
 _QUOTED = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
@@ -40,22 +38,9 @@ _WRONG_DASH = re.compile(r"[\u2010-\u2015\u2212]+[A-Za-z]")
 _SCRIPT = re.compile(r"\w\.(py|sh|bash)$")
 _PYTHON = re.compile(r"python(3(\.\d+)?)?")
 _NAME = re.compile(r"[A-Za-z./][\w./-]*")
-_AUTO = "auto"
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _PLAIN = "python"  # the launcher of one process
 _COMMAND = "command"  # the launcher of what is run as it stands
-
-
-class Shell(NamedTuple):
-    """Where a line is pasted: from there its launcher would read its config file."""
-
-    cwd: str
-    environ: Mapping[str, str]
-
-    def with_env(self, env: Mapping[str, str | None]) -> Shell:
-        """Return the shell with the variables in front of the line; None removes one."""
-        merged = {**self.environ, **env}
-        return Shell(self.cwd, {name: text for name, text in merged.items() if text is not None})
 
 
 def parse_line(
@@ -87,13 +72,13 @@ def parse_line(
     keys |= _surroundings(inner, keys.get("python"))
     for name in env:
         check_name(name, PASTED_LINE)
-    if "gpus" in keys and keys["gpus"].text != _AUTO:  # accelerate's --gpu_ids overrides it
+    if "gpus" in keys and keys["gpus"].text != nodes.AUTO:  # accelerate's --gpu_ids overrides it
         env.pop(_VISIBLE, None)
     elif (gpus := env.get(_VISIBLE)) and re.fullmatch(r"\d+(,\d+)*", gpus):
-        keys["gpus"] = _list(gpus.split(","))
+        keys["gpus"] = nodes.words(gpus.split(","))
         del env[_VISIBLE]
     if env:
-        keys["env"] = mapping({name: _value(text) for name, text in env.items()}, PASTED_LINE)
+        keys["env"] = mapping({name: nodes.value(text) for name, text in env.items()}, PASTED_LINE)
     return mapping(keys, PASTED_LINE)
 
 
@@ -101,17 +86,17 @@ def _surroundings(line: Unwrapped, python: Node | None) -> dict[str, Node]:
     """Return the keys of what stands around a command; `python` is the interpreter it names."""
     keys: dict[str, Node] = {}
     if line.runs_script:
-        keys["version"] = _word("script")
+        keys["version"] = nodes.word("script")
     if line.max_duration is not None:
-        keys["max_duration"] = _word(line.max_duration)
+        keys["max_duration"] = nodes.word(line.max_duration)
     if line.prefix:
-        keys["prefix"] = _list(line.prefix)
+        keys["prefix"] = nodes.words(line.prefix)
     if line.workdir:
-        keys["workdir"] = _word(line.workdir)
+        keys["workdir"] = nodes.word(line.workdir)
     if python is not None:
-        keys["python"] = _word(join_folder(line.workdir, python.text))
+        keys["python"] = nodes.word(join_folder(line.workdir, python.text))
     elif line.venv is not None:
-        keys["venv"] = _word(line.venv)
+        keys["venv"] = nodes.word(line.venv)
     return keys
 
 
@@ -120,7 +105,7 @@ def _is_launch(words: list[str]) -> bool:
 
 
 def _as_command(words: Sequence[str]) -> dict[str, Node]:
-    return {"launcher": scalar(_COMMAND, PASTED_LINE), "command": _list(words)}
+    return {"launcher": scalar(_COMMAND, PASTED_LINE), "command": nodes.words(words)}
 
 
 def default_name(tree: Node) -> str:
@@ -173,7 +158,7 @@ def _command(line: list[str], env: dict[str, str | None], shell: Shell | None) -
     flags = launchers.load(launchers.programs()[program]).FLAGS
     python = {}
     if "/" in line[0]:  # `/env/bin/accelerate` means the interpreter of that environment
-        python = {"python": _word(os.path.join(os.path.dirname(line[0]), "python"))}
+        python = {"python": nodes.word(os.path.join(os.path.dirname(line[0]), "python"))}
     if flags is None:
         name = launchers.programs()[program]
         if python and not launchers.load(name).RUNS_PYTHON:  # another installation of srun, mpirun
@@ -188,7 +173,7 @@ def _command(line: list[str], env: dict[str, str | None], shell: Shell | None) -
             where=PASTED_LINE,
             hint=f"did you mean `{program}`?",
         )
-    keys = _launcher(launchers.programs()[program], flags, rest, env, shell)
+    keys = launcher_keys(launchers.programs()[program], flags, rest, env, shell)
     return _as_command(line) if keys is None else {**python, **keys}
 
 
@@ -205,9 +190,9 @@ def _subcommand(
     keys = {"launcher": scalar(name, PASTED_LINE)}
     for key, value in job.keys.items():
         if isinstance(value, str):
-            keys[key] = _gpus(value, PASTED_LINE) if key == "gpus" else _word(value)
+            keys[key] = nodes.gpus(value, PASTED_LINE) if key == "gpus" else nodes.word(value)
         else:
-            keys[key] = _list(value)
+            keys[key] = nodes.words(value)
     return {**keys, **(_inner_program(job, env) if job.program else {})}
 
 
@@ -233,11 +218,11 @@ def _inner_program(job: launchers.JobKeys, env: Mapping[str, str | None]) -> dic
     try:
         keys = _command(list(job.program), dict(env), None)
     except ConfigError:
-        return {"command": _list(job.program)}
+        return {"command": nodes.words(job.program)}
     options = keys.pop("launcher_args", None)
     is_plain = options is None or all(option.text == "-u" for option in options.items)
     if job.is_opaque or keys.pop("launcher").text != _PLAIN or not is_plain:
-        return {"command": _list(job.program)}
+        return {"command": nodes.words(job.program)}
     return keys
 
 
@@ -256,7 +241,7 @@ def _module(
     table = launcher.MODULE_FLAGS.get(module, first)
     if table is None:
         return None
-    keys = _launcher(name, table, after, env, shell)
+    keys = launcher_keys(name, table, after, env, shell)
     return _as_command(line) if keys is None else keys
 
 
@@ -274,7 +259,7 @@ def _own_script(
 
 
 def _python(line: list[str], env: dict[str, str | None], shell: Shell | None) -> dict[str, Node]:
-    python = {"python": _word(line[0])} if "/" in line[0] else {}
+    python = {"python": nodes.word(line[0])} if "/" in line[0] else {}
     options: list[str] = []
     rest = line[1:]
     while rest and rest[0].startswith("-") and rest[0][:2] not in ("-m", "-c", "-"):
@@ -289,154 +274,14 @@ def _python(line: list[str], env: dict[str, str | None], shell: Shell | None) ->
         keys = _module(line, rest[1:], env, shell) if not options else None
         if keys is not None:
             return keys if keys["launcher"].text == _COMMAND else {**python, **keys}
-        target = {"module": _word(module)}
+        target = {"module": nodes.word(module)}
     elif rest and rest[0][:2] not in ("-c", "-", "-m"):
-        target, after = {"script": _word(rest[0])}, rest[1:]
+        target, after = {"script": nodes.word(rest[0])}, rest[1:]
         if keys := _own_script(line, rest, env, shell) if not options else None:
             return {**python, **keys}
     else:
         return _as_command(line)
     keys = {"launcher": scalar("python", PASTED_LINE), **python, **target}
     if options:
-        keys["launcher_args"] = _list(options)
-    return {**keys, **_args(after)}
-
-
-def _launcher(
-    name: str, table: FlagTable, words: list[str], env: dict[str, str | None], shell: Shell | None
-) -> dict[str, Node] | None:
-    """Return the keys of a launcher's line; None where the number of its nodes may change."""
-    typed, rest = _split(name, words, table)
-    by_variable = _flags_of_variables(table, env)
-    # of two equal flags the last one counts
-    flags = [LineFlag(flag, value, PASTED_LINE) for flag, value in (*by_variable.values(), *typed)]
-    if table.config_file is not None and shell is not None:
-        paths = Paths.from_job(os.path.join(shell.cwd, "-"), shell.cwd)
-        flags = complete_line(flags, table, paths, shell.with_env(env).environ)
-    by_name = {flag.name: (flag.values or ("",))[-1] for flag in flags}
-    direct = table.keep(by_name)
-    keyed = [flag for flag in flags if flag.name in table.keys and flag.name not in direct]
-    values = {table.keys[flag.name]: (flag.values or ("",))[-1] for flag in keyed}
-    origins = {table.keys[flag.name]: flag.origin for flag in keyed}
-    fewest, _, most = values.get("nodes", "1").partition(":")
-    if most not in ("", fewest):
-        return None
-    for variable in by_variable:
-        del env[variable]
-    values["nodes"] = fewest
-    if not rest:
-        raise ConfigError(f"the line names no program for {name}", where=PASTED_LINE)
-    implied = table.implied
-    if fewest == "1":
-        implied |= table.one_node
-        values = {key: text for key, text in values.items() if key not in ("nodes", "node_rank")}
-    others = [
-        (flag.origin, expand_option(flag.name, flag.values or ()))
-        for flag in flags
-        if flag.name in direct or flag.name not in {*implied, *table.keys, table.module}
-    ]
-    is_module = table.module in by_name
-    if values.get("processes") in ("gpu", _AUTO):  # one per GPU
-        del values["processes"]
-        values.setdefault("gpus", _AUTO)
-    numbers_itself = "node_rank" in values and launchers.load(name).numbers_nodes(
-        Args(words=tuple(word for _, option in others for word in option))
-    )
-    if numbers_itself:
-        del values["node_rank"]
-    counts = table.count_processes(values, by_name)
-    keys = {
-        key: (_gpus if key == "gpus" else _word)(text, origins.get(key, PASTED_LINE))
-        for key, text in counts.items()
-    }
-    keys = {"launcher": scalar(name, PASTED_LINE), **keys}
-    keys["module" if is_module else "script"] = _word(rest[0])
-    keys.update(_args(rest[1:]))
-    if others:
-        items = tuple(_word(word, origin) for origin, option in others for word in option)
-        keys["launcher_args"] = Node("list", PASTED_LINE, items=items)
-    return keys
-
-
-def _flags_of_variables(
-    table: FlagTable, env: Mapping[str, str | None]
-) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Return {variable: flag with its values} of the variables that stand for the launcher's flags.
-
-    A switch is on where its number is not 0 (torch/distributed/argparse_util.py, check_env).
-    """
-    flags: dict[str, tuple[str, tuple[str, ...]]] = {}
-    for name, value in env.items():
-        flag = table.defaults.get(name, "")
-        if table.variables and name.startswith(table.variables):
-            flag = name.removeprefix(table.variables).lower()
-        if value is None:
-            continue
-        if flag in table.valued:
-            flags[name] = (flag, (value,))
-        elif flag in table.switches and re.fullmatch(r"0*[1-9]\d*", value):
-            flags[name] = (flag, ())
-    return flags
-
-
-def _split(
-    name: str, words: list[str], table: FlagTable
-) -> tuple[list[tuple[str, tuple[str, ...]]], list[str]]:
-    """Return the launcher's flags with their values, and the words from the program on."""
-    flags: list[tuple[str, tuple[str, ...]]] = []
-    program: list[str] = []
-    rest = list(words)
-    while rest and (table.mixes_flags or not program):
-        word = rest.pop(0)
-        if word == "--":
-            break
-        if table.short.get(word[:2]) in table.valued and word[2:3] not in ("", "="):
-            rest.insert(0, word[2:])  # `-n8`
-            word = word[:2]
-        flag = table.name(word)
-        is_own = word.startswith("--") and flag in table.names
-        if not word.startswith("-") or (program and not is_own):
-            program.append(word)
-        elif "=" in word:
-            flags.append((flag, (word.split("=", 1)[1],)))
-        elif flag in table.switches:
-            flags.append((flag, ()))
-        elif flag in table.valued:
-            if not rest:
-                raise ConfigError(f"`{word}` has no value", where=PASTED_LINE)
-            flags.append((flag, (rest.pop(0),)))
-        else:
-            raise _unknown(name, word, flag, table)
-    return flags, [*program, *rest]
-
-
-def _unknown(name: str, word: str, flag: str, table: FlagTable) -> ConfigError:
-    near = [other for other in table.names if other.startswith(flag)]
-    hint = f"did you mean `--{near[0]}`?" if len(near) == 1 else did_you_mean(flag, table.names)
-    return ConfigError(
-        f"`{word}` is not a known option of {name}: does a value follow?",
-        where=PASTED_LINE,
-        hint=hint or f"write `{word}=VALUE` if so; or put it under launcher_args in a job file",
-    )
-
-
-def _gpus(text: str, origin: Origin) -> Node:
-    return scalar(_AUTO, origin) if text in ("all", _AUTO) else _list(text.split(","), origin)
-
-
-def _args(words: list[str]) -> dict[str, Node]:
-    return {"args": _list(words)} if words else {}
-
-
-def _word(text: str, origin: Origin = PASTED_LINE) -> Node:
-    # numbers are plain scalars, as in a file; everything else is text, `null` and `true` too
-    return Node("scalar", origin, text=text, plain=bool(re.fullmatch(r"[0-9]+", text)))
-
-
-def _value(text: str | None) -> Node:
-    """Return the value of a variable; null removes it."""
-    return scalar("null", PASTED_LINE) if text is None else _word(text)
-
-
-def _list(words: Sequence[str], origin: Origin = PASTED_LINE) -> Node:
-    return Node("list", origin, items=tuple(_word(word, origin) for word in words))
+        keys["launcher_args"] = nodes.words(options)
+    return {**keys, **nodes.args(after)}
