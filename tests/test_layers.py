@@ -32,7 +32,7 @@ LAYERS = (
     ("hostfacts", "sync", "config"),
     ("diagnose", "lint", "runs"),
     ("plan", "ssh"),
-    ("checks", "start", "report"),
+    ("checks", "importer", "start", "report"),
     ("remote",),
     ("api", "cli"),
     ("__main__",),
@@ -40,6 +40,7 @@ LAYERS = (
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 FILES = sorted(PACKAGE.rglob("*.py"))
 MAY_PRINT = {"cli", "runtime"}
+PROGRAMS = {"importer/record/sandbox.py"}  # started as processes of their own, like the runtime
 MAY_READ_ENVIRONMENT = {*MAY_PRINT, "api"}
 MOST_FILES = 13  # a dozen and the face of the package
 
@@ -137,7 +138,8 @@ def uses(word: str, kind: type[ast.AST], allowed: set[str]) -> Iterator[tuple[st
 def test_only_the_command_line_and_the_runtime_print_or_exit() -> None:
     calls = uses(r"print|exit|quit|echo|input|stdout|stderr", ast.Call, {*MAY_PRINT, "__main__"})
     talking = r"(print|exit|quit|sys\.exit|os\._exit|click\.echo|input|sys\.std(out|err)\..*?)\("
-    assert [(file, call) for file, call in calls if re.match(talking, call)] == []
+    wrong = [(file, call) for file, call in calls if re.match(talking, call)]
+    assert [(file, call) for file, call in wrong if file not in PROGRAMS] == []
 
 
 def test_only_the_command_line_and_the_api_read_the_environment() -> None:

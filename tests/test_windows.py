@@ -32,7 +32,7 @@ def client_modules() -> list[str]:
     modules = []
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
-        if parts[1] == "runtime" or parts[-1] == "__main__":
+        if parts[1] == "runtime" or parts[-1] in ("__main__", "sandbox"):  # programs of their own
             continue
         modules.append(".".join(parts).removesuffix(".__init__"))
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -41,6 +41,7 @@ COMMANDS = {
     "check": ("check.check", "Find what would prevent a job from running, before a start."),
     "lint": ("lint.lint", "Find mistakes in job files, configs and scripts."),
     "init": ("start.init", "Turn a pasted launch line into a job file."),
+    "import": ("start.import_script", "Turn the launches of a shell script into job files."),
     "hosts": ("hosts.hosts", "List, test and add the machines that jobs can run on."),
     "facts": ("info.facts", "Show hardware and software of this machine or of hosts."),
     "profiles": ("info.profiles", "List hardware profiles, or show one with the reasons."),

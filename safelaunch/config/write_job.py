@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from typing import TYPE_CHECKING
 
 from safelaunch.config.schema.files import JOB
 from safelaunch.config.schema.types import ArgsType
+from safelaunch.config.yaml_io.node import mapping, overlay, scalar
 from safelaunch.config.yaml_io.reader import parse
 from safelaunch.errors import ConfigError
 
@@ -17,9 +19,23 @@ if TYPE_CHECKING:
 _ORDER = (
     "name", "profile", "prefix", "launcher", "version", "script", "module", "command", "args",
     "processes", "gpus", "nodes", "node_rank", "mixed_precision", "launcher_args", "python", "venv",
-    "workdir", "max_duration", "env", "env_from",
+    "conda", "conda_root", "workdir", "max_duration", "setup", "log", "env", "env_from",
 )  # fmt: skip
 _SAFE = re.compile(r"[A-Za-z0-9_./+-][A-Za-z0-9_./+=@%:-]*")
+
+
+def relocated(tree: Node, cwd: str, folder: str) -> Node:
+    """Return the keys of a line of a shell in `cwd`, for a job file in a folder."""
+    back = os.path.relpath(cwd, folder).replace(os.sep, "/")
+    if back == os.curdir:
+        return tree
+    paths = {"workdir": scalar(back, tree.origin)}
+    for key in ("workdir", "python", "venv"):
+        path = tree.get(key)
+        if path is not None:
+            moved = os.path.join(back, path.text).replace(os.sep, "/")
+            paths[key] = scalar(moved, tree.origin)
+    return overlay(tree, mapping(paths, tree.origin))
 
 
 def job_yaml(tree: Node, profile: str | None) -> str:
@@ -79,6 +95,8 @@ def _as_mapping(words: tuple[str, ...]) -> list[str] | None:
 
 
 def _value(node: Node) -> str:
+    if node.kind == "map":  # `{prepend: /x}` of a variable
+        return "{" + ", ".join(f"{k.text}: {_scalar(v.text)}" for k, v in node.items) + "}"
     return "null" if node.is_null else _scalar(node.text, bare_numbers=True)
 
 

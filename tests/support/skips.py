@@ -18,6 +18,7 @@ ALLOWED = {
     r"no memory cgroup|no memory limit|no such memory groups": "of a container's kernel",
     r"no cgroup of its own here": "of a container's kernel, or without root",
     r"no IPv6 here": "many containers have none",
+    r"no user namespaces here": "containers and hardened kernels forbid them; the command refuses",
     r"cannot cut holes|second file system": "depends on the file systems of the machine",
 }
 

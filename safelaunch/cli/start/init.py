@@ -5,21 +5,16 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
 from safelaunch.cli.output import say
 from safelaunch.cli.plan_options import LineCommand, pasted_line
 from safelaunch.config.resolve import read_job
-from safelaunch.config.write_job import job_yaml
-from safelaunch.config.yaml_io.node import mapping, overlay, scalar
+from safelaunch.config.write_job import job_yaml, relocated
 from safelaunch.errors import ConfigError
 from safelaunch.plan.launch_line.read import read_line
 from safelaunch.plan.launch_line.shell import Shell
-
-if TYPE_CHECKING:
-    from safelaunch.config.yaml_io.node import Node
 
 
 @click.command("init", cls=LineCommand)
@@ -45,7 +40,8 @@ def command(file: tuple[str, ...], output: str | None, profile: str | None) -> i
     read = read_line(line, Shell(os.getcwd(), os.environ))
     for note in read.notes:
         say(f"note: {note}")
-    text = job_yaml(_relocated(read.tree, output), profile)
+    folder = os.path.dirname(os.path.abspath(output)) if output is not None else os.getcwd()
+    text = job_yaml(relocated(read.tree, os.getcwd(), folder), profile)
     if output is None:
         sys.stdout.write(text)
         return 0
@@ -58,18 +54,3 @@ def command(file: tuple[str, ...], output: str | None, profile: str | None) -> i
         raise ConfigError(f"cannot write: {e.strerror}", where=output) from e
     say(f"wrote {output}; next: safelaunch run --dry-run {shlex.quote(output)}")
     return 0
-
-
-def _relocated(tree: Node, output: str | None) -> Node:
-    """Return the keys with paths relative to the folder of the output file."""
-    folder = os.path.dirname(os.path.abspath(output)) if output is not None else os.getcwd()
-    back = os.path.relpath(os.getcwd(), folder).replace(os.sep, "/")
-    if back == os.curdir:
-        return tree
-    paths = {"workdir": scalar(back, tree.origin)}
-    for key in ("workdir", "python", "venv"):
-        path = tree.get(key)
-        if path is not None:
-            moved = os.path.join(back, path.text).replace(os.sep, "/")
-            paths[key] = scalar(moved, tree.origin)
-    return overlay(tree, mapping(paths, tree.origin))

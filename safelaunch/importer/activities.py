@@ -1,0 +1,203 @@
+"""What else a script does beside its launches, and what becomes of it: tables of programs."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from safelaunch import launchers
+from safelaunch.importer.findings import Note
+from safelaunch.secrets_in_text import PASSWORD_IN_ADDRESS, is_secret_name, tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+SETUP = "`setup:` of the job"
+USER = "left to you"
+NOTHING = "left out: it changes nothing"
+ASSUMED = "assumed"
+SAFELAUNCH = "done by safelaunch"
+
+# programs that start a job and are no module of safelaunch/launchers
+_OTHER_LAUNCHERS = frozenset((
+    "deepspeed", "llamafactory-cli", "swift", "megatron", "trl", "axolotl", "composer",
+    "horovodrun", "mpirun", "mpiexec", "xtuner", "colossalai", "ft_launcher", "torchx", "lightning",
+    "fabric", "srun",
+))  # fmt: skip
+_PYTHON = re.compile(r"python(3(\.\d+)?)?")
+SHOWS = "shows or waits"
+_PACKAGES = "installs packages"
+_DOWNLOAD = "downloads"
+_ONCE = f"{USER}: once, before the start; on hosts too, or as `setup:`"
+_DATA = f"{USER}: once, before the start; `inputs:` checks that it is there, `assets:` copies it"
+# (what a command begins with, what it does, what becomes of it); the success of those that do
+# something is presumed
+_INSTALLS = (
+    r"(python3?|uv) (-m )?pip\b|pip3? |(conda|mamba|micromamba) (install|create)|uv sync"
+    r"|poetry install|npm |(sudo )?(apt|apt-get|yum|dnf|brew) |make\b|cmake\b|ninja\b"
+)
+_DOWNLOADS = (
+    r"wget |curl |git (clone|lfs|pull|submodule)|gdown |aria2c |aws |gsutil |rsync |scp "
+    r"|(huggingface-cli|hf|modelscope) download|unzip |tar "
+)
+_SHOWING = (
+    r"(echo|printf|clear|sleep|date|ls|cat|which|hostname|pwd|nvidia-smi|free|df|du|env|id"
+    r"|printenv|whoami|uname|tput|stty|nvcc|git (log|status|rev-parse|describe)|tree|wc|head"
+    r"|tail|sync|column|nproc|lscpu|ip|ifconfig|uptime|history)\b"
+)
+_ACTIONS: tuple[tuple[str, str, str], ...] = (
+    (_INSTALLS, _PACKAGES, _ONCE),
+    (_DOWNLOADS, _DOWNLOAD, _DATA),
+    (
+        r"(wandb|huggingface-cli|hf|swanlab|modelscope) login",
+        "logs in",
+        f"{USER}: `env_from:` takes a token from your environment",
+    ),
+    (r"ray (start|up)", "starts Ray", f"{USER}: before the start"),
+    (
+        r"(vllm|sglang|lmdeploy|ollama|tensorboard|jupyter|mlflow|redis-server)\b",
+        "starts a server",
+        f"{USER}: `safelaunch run -- LINE`, in a run of its own",
+    ),
+    (r"mkdir ", "makes folders", SETUP),
+    (r"(cp|mv|ln|touch|chmod|install|tee) ", "writes files", f"{USER}: before the start"),
+    (r"(rm|rmdir) |find .* -delete", "removes files", USER),
+    (
+        r"(kill|pkill|killall|fuser) |ray stop|docker stop",
+        "ends processes",
+        f"{USER}; `safelaunch stop` ends what it has started",
+    ),
+    (r"(module|ml) ", "loads modules", SETUP),
+    (r"ulimit ", "sets a limit", SETUP),
+    (_SHOWING, SHOWS, NOTHING),
+)
+# programs with a launcher among their words that start none
+_INERT = re.compile(
+    r"(pip3?|apt|apt-get|which|type|command|echo|printf|cat|grep|pkill|kill|killall"
+    r"|ps|pgrep|ls|rm|cp|mv|mkdir|touch|git|cd|export|alias|hash|test|\[|ln|chmod|source|tee|sed|awk"
+    r"|find|wc|head|tail|dirname|basename|realpath|readlink|tar|unzip|wget|curl|sleep|read|man"
+    r"|huggingface-cli|hf|modelscope|rsync|scp|sort|cut|tr|expr|seq|date|trap|unset|declare|local"
+    r"|readonly|typeset|set|eval|return|exit|module|true|false|:|pushd|popd|python3? -m pip)"
+)
+_BY_INPUT = frozenset(("xargs", "parallel", "find"))
+_LONGEST_TEXT = 60  # of a command in a note
+_NO_JOB_MODULES = frozenset(("pip", "venv", "ensurepip", "json.tool", "compileall", "http.server"))
+_TEXT = re.compile(
+    r"(?<![\w./-])(?:[\w./-]*/)?(torchrun|accelerate\s+launch|deepspeed|llamafactory-cli|"
+    r"python[\d.]*\s+(?:-u\s+)?(?:-m\s+)?[\w./$\{\}-]*\.?\w+|swift\s+\w+|megatron\s+\w+|srun)\b"
+)
+
+
+def launcher_names() -> frozenset[str]:
+    """Return the programs that start jobs."""
+    return frozenset(call.split()[0] for call in launchers.programs()) | _OTHER_LAUNCHERS
+
+
+def is_launch(words: Sequence[str]) -> bool:
+    """Whether a command starts a training job, itself or through a wrapper in front of it."""
+    if not words or words[0] in _BY_INPUT:
+        return False
+    name = os.path.basename(words[0])
+    if _PYTHON.fullmatch(name) or name in launcher_names():
+        return (
+            _is_python_job(words[1:]) if _PYTHON.fullmatch(name) else _is_started(name, words[1:])
+        )
+    action = find_action(words)
+    if _INERT.fullmatch(name) or (action and action.text in (_PACKAGES, _DOWNLOAD)):
+        return False
+    if name in ("bash", "sh", "zsh"):
+        return "-c" in words[1:3] and _TEXT.search(words[-1]) is not None
+    if not re.fullmatch(r"[\w./+-]+", name):
+        return False
+    return any(_begins_launch(words, at) for at in range(1, len(words)))
+
+
+def starts_by_input(words: Sequence[str]) -> bool:
+    """Whether a command starts a launcher or Python with arguments that it finds or reads."""
+    if words[0] not in _BY_INPUT:
+        return False
+    names = [os.path.basename(word) for word in words[1:]]
+    return any(name in launcher_names() or _PYTHON.fullmatch(name) for name in names)
+
+
+def _begins_launch(words: Sequence[str], at: int) -> bool:
+    name = os.path.basename(words[at])
+    if words[at] == name or words[at].startswith(("/", "./", "~")):
+        return (name in launcher_names() or bool(_PYTHON.fullmatch(name))) and is_launch(words[at:])
+    return " " in words[at] and _TEXT.match(words[at].strip()) is not None
+
+
+def _is_python_job(arguments: Sequence[str]) -> bool:
+    rest = list(arguments)
+    while rest and rest[0] in ("-u", "-B", "-O", "-OO", "-E", "-s", "-I", "-q", "-W", "-X"):
+        if rest.pop(0) in ("-W", "-X") and rest:
+            rest.pop(0)
+    if rest[:1] == ["-m"]:
+        return len(rest) > 1 and rest[1].split(".")[0] not in _NO_JOB_MODULES
+    return bool(rest) and not rest[0].startswith("-")
+
+
+_STARTING = {"accelerate": ("launch",), "ray": ("job",), "fabric": ("run",), "lightning": ("run",)}
+_QUESTIONS = {
+    "llamafactory-cli": ("version", "help", "env"),
+    "trl": ("env",),
+    "axolotl": ("preprocess", "fetch"),
+}
+
+
+def _is_started(name: str, arguments: Sequence[str]) -> bool:
+    if not arguments or arguments[0] in ("--help", "-h", "--version"):
+        return False
+    starting = _STARTING.get(name)
+    if starting is not None:
+        return arguments[0] in starting
+    return arguments[0] not in _QUESTIONS.get(name, ())
+
+
+def find_action(words: Sequence[str]) -> Note | None:
+    """Return what a program does that starts no job; None for one that is in no table."""
+    line = " ".join([os.path.basename(words[0]), *words[1:]]) + " "
+    for pattern, text, outcome in _ACTIONS:
+        if re.match(pattern, line):
+            return Note(0, text, outcome)
+    return None
+
+
+def describe(words: Sequence[str]) -> str:
+    """Return a command for a note: its beginning, without secrets."""
+    shown: list[str] = []
+    hides_next = False
+    for word in words:
+        option, equals, _ = word.partition("=")
+        is_secret = is_secret_name(option.lstrip("-").replace("-", "_"))
+        if hides_next or any(tokens(word)) or re.search(PASSWORD_IN_ADDRESS, word):
+            shown.append("***")
+        else:
+            shown.append(f"{option}=***" if is_secret and equals else word)
+        hides_next = is_secret and not equals and word.startswith("-")
+        if word == "login":
+            break
+    text = " ".join(shown)
+    return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 3] + "..."
+
+
+def is_mentioned(text: str) -> bool:
+    """Whether a text has a line that would start a job."""
+    return _TEXT.search(text) is not None
+
+
+# stubs of `--record` for programs that a recording must not start, and that print nothing
+NO_OPS = (
+    "nvidia-smi", "module", "conda", "mamba", "scontrol", "sinfo", "squeue", "scancel", "pip",
+    "pip3", "wget", "curl", "huggingface-cli", "hf", "modelscope", "gdown", "rsync", "scp", "apt",
+    "apt-get", "wandb", "sleep", "clear", "kill", "pkill", "killall", "vllm", "tensorboard", "make",
+    "npm",
+)  # fmt: skip
+# and for programs that start the rest of their words: recorded with them, where it is a launch
+WRAPPERS = (
+    "timeout", "numactl", "taskset", "nice", "ionice", "stdbuf", "nsys", "ncu", "sudo", "docker",
+    "podman", "singularity", "apptainer", "ssh", "tmux", "screen", "sbatch", "ray", "uv", "poetry",
+    "pixi", "micromamba",
+)  # fmt: skip

@@ -1,0 +1,92 @@
+"""What importing a script brings to light: launches, notes, and why it may not be followed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Note(NamedTuple):
+    """Something that a script does beside its launches, and what becomes of it."""
+
+    line: int
+    text: str
+    outcome: str
+
+
+class Unresolved(Exception):  # noqa: N818 - a value too: what the script alone cannot say
+    """A value that the script alone does not say: why, where, and the variable to ask for."""
+
+    def __init__(self, reason: str, line: int, name: str | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.line = line
+        self.name = name
+
+    def for_variable(self, name: str) -> Unresolved:
+        """Return the same as the value of a variable, by whose name it can be asked for."""
+        return Unresolved(self.reason, self.line, self.name or name)
+
+
+class UnresolvedFile(Unresolved):
+    """A test of a file, which depends on the machine; `exists` says how it is here and now."""
+
+    exists = True
+
+
+class Stop(Exception):  # noqa: N818 - the end of an import, no error of safelaunch
+    """The script cannot be followed further, or must not be: refused with this reason."""
+
+    def __init__(self, reason: str, line: int, hint: str | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.line = line
+        self.hint = hint
+
+
+@dataclass(frozen=True, slots=True)
+class Redirection:
+    """Where the output of a launch goes."""
+
+    log: str | None = None
+    appends: bool = False
+    reader: str | None = None  # the program behind a pipe
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptLaunch:
+    """A launch that a script makes: its words, what it exports, and where it runs."""
+
+    line: int
+    words: tuple[str, ...]
+    env: Mapping[str, str | None]  # None: removed
+    folder: str
+    redirection: Redirection = Redirection()
+    in_background: bool = False
+    loop: int = 0  # line of the loop that it is in
+    setup: tuple[str, ...] = ()
+    interpreter: tuple[tuple[str, str], ...] = ()  # job keys of an activated environment
+
+
+@dataclass(slots=True)
+class Findings:
+    """What a script starts, and what else it does."""
+
+    launches: list[ScriptLaunch] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    problems: list[Unresolved] = field(default_factory=list)  # of launches
+    stop: Stop | None = None
+
+    def note(self, line: int, text: str, outcome: str) -> None:
+        """Add a note, once."""
+        note = Note(line, text, outcome)
+        if note not in self.notes:
+            self.notes.append(note)
+
+    def problem(self, problem: Unresolved) -> None:
+        """Add a problem of a launch, each reason once."""
+        if problem.reason not in [other.reason for other in self.problems]:
+            self.problems.append(problem)

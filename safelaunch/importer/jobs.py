@@ -1,0 +1,144 @@
+"""A launch of a script as the keys of a job file, through the reader of pasted lines."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from safelaunch.config.yaml_io.node import Node, mapping, overlay
+from safelaunch.errors import ConfigError
+from safelaunch.importer.activities import SAFELAUNCH, USER
+from safelaunch.importer.findings import Note
+from safelaunch.importer.state import CALLER_VALUE
+from safelaunch.launchers.flag_table import PASTED_LINE
+from safelaunch.plan.launch_line.parse import default_name
+from safelaunch.plan.launch_line.read import read_line
+from safelaunch.plan.launch_line.shell import Shell
+from safelaunch.script import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from safelaunch.importer.findings import ScriptLaunch
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptJob:
+    """A job that a script starts: its keys, without those that depend on where the file lies."""
+
+    line: int
+    keys: Node
+    folder: str
+    notes: tuple[Note, ...]
+
+    @property
+    def name(self) -> str:
+        """The name of its script, module or program."""
+        return default_name(self.keys)
+
+
+def make_job(launch: ScriptLaunch, script: str, environ: Mapping[str, str]) -> ScriptJob:
+    """Return the job of a launch. Raises ConfigError where its line cannot be one."""
+    line, prepended, extended = _environment(launch, environ)
+    notes = [
+        Note(launch.line, f"{name} extends yours, which is not set", "written without it")
+        for name, value in launch.env.items()
+        if value is not None and CALLER_VALUE in value and name not in environ
+    ]
+    words = [*line, *launch.words]
+    if len(words) == 1:  # a single word would be read as a text
+        words.insert(0, "exec")
+    try:
+        # of the caller's environment a job takes nothing: the script says what it exports
+        read = read_line(words, Shell(launch.folder, environ), is_remote=True)
+    except ConfigError as e:
+        raise ConfigError(e.message, where=f"{script}:{launch.line}", hint=e.hint) from None
+    keys = read.tree
+    notes += [Note(launch.line, text, "as `safelaunch run -- LINE` does") for text in read.notes]
+    notes += [
+        Note(launch.line, f"{name} is a secret", "`env_from:`, from your environment")
+        for name in read.secrets
+    ]
+    more: dict[str, Node] = {}
+    setup = [*launch.setup, *extended]
+    if setup:
+        more["setup"] = Node("list", PASTED_LINE, items=tuple(_text(text) for text in setup))
+    if prepended:
+        env = {n: mapping({"prepend": _text(v)}, PASTED_LINE) for n, v in prepended.items()}
+        more["env"] = mapping(env, PASTED_LINE)
+    if keys.get("python") is None and keys.get("venv") is None:
+        more |= {key: _text(value) for key, value in _interpreter(launch)}
+    log = _log(launch)
+    if log is not None:
+        more["log"] = _text(log)
+    notes += _notes(launch, keys, log)
+    keys = overlay(keys, mapping(more, PASTED_LINE))
+    return ScriptJob(launch.line, keys, launch.folder, tuple(notes))
+
+
+def _environment(
+    launch: ScriptLaunch, environ: Mapping[str, str]
+) -> tuple[list[str], dict[str, str], list[str]]:
+    """Return the words before the launch, what is put before the caller's values, shell lines."""
+    assigned, removed, extended = list[str](), list[str](), list[str]()
+    prepended: dict[str, str] = {}
+    for name, value in launch.env.items():
+        if value is None:
+            removed += ["-u", name]
+        elif CALLER_VALUE not in value or name not in environ:
+            assigned.append(f"{name}={value.replace(CALLER_VALUE, '')}")
+        elif value.endswith(f":{CALLER_VALUE}") and value.count(CALLER_VALUE) == 1:
+            prepended[name] = value.removesuffix(f":{CALLER_VALUE}")
+        else:
+            extended.append(f"export {name}={_extended(name, value)}")
+    return [*(["env"] if removed else []), *removed, *assigned], prepended, extended
+
+
+def _text(text: str) -> Node:
+    return Node("scalar", PASTED_LINE, text=text)
+
+
+def _extended(name: str, value: str) -> str:
+    """Return shell text for a value with the caller's in it."""
+    return f'"${{{name}-}}"'.join(quote(part) if part else "" for part in value.split(CALLER_VALUE))
+
+
+def _interpreter(launch: ScriptLaunch) -> tuple[tuple[str, str], ...]:
+    keys = dict(launch.interpreter)
+    if set(keys) == {"conda_root"}:  # conda is made ready, and nothing is activated
+        return ()
+    return tuple(keys.items())
+
+
+def _log(launch: ScriptLaunch) -> str | None:
+    """Return the log of the script as that of the job: a new file at each start."""
+    path = launch.redirection.log
+    if path is None:
+        return None
+    inside = os.path.relpath(os.path.join(launch.folder, path), launch.folder)
+    if inside.startswith(os.pardir) or any(c in inside for c in "{}"):
+        return None
+    stem, suffix = os.path.splitext(inside)
+    return f"{stem}-{{time}}{suffix}"
+
+
+def _notes(launch: ScriptLaunch, keys: Node, log: str | None) -> Iterator[Note]:
+    line, redirection = launch.line, launch.redirection
+    if log is not None:
+        yield Note(line, f"writes the log `{redirection.log}`", f"`log: {log}`, a file of each run")
+    elif redirection.log is not None:
+        yield Note(
+            line, f"writes the log `{redirection.log}`", "left out: `safelaunch logs` has it"
+        )
+    if redirection.reader is not None:
+        yield Note(
+            line, f"its output goes to {redirection.reader}", "left out: see `safelaunch logs`"
+        )
+    if launch.in_background:
+        yield Note(line, "runs in the background", SAFELAUNCH)
+    if launch.loop:
+        yield Note(launch.loop, "a loop of launches", "a job for each round")
+    script = keys.get("script")
+    if script is not None and not os.path.exists(os.path.join(launch.folder, script.text)):
+        yield Note(line, f"`{script.text}` is not there", f"{USER}: a start needs it")

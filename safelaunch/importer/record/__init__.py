@@ -1,0 +1,1 @@
+"""Recording: a script runs isolated, with stubs in place of launchers."""

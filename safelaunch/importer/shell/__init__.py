@@ -1,0 +1,1 @@
+"""What bash would do with a script, as far as the script alone says it. Nothing is run."""

@@ -1,0 +1,372 @@
+"""Builtins of bash that change the state of the shell, or print."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from safelaunch.importer.findings import Stop, Unresolved
+from safelaunch.importer.shell import conditions
+from safelaunch.importer.state import CHANGING, NAME, State, Variable
+from safelaunch.importer.words import expansion
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from safelaunch.importer.state import ScriptCaller
+    from safelaunch.importer.syntax import SyntaxNode
+
+    Builtin = Callable[[list[str], State], None]
+
+_LETTERS = {"e": "errexit", "u": "nounset", "f": "noglob", "a": "allexport", "n": "noexec"}
+_OPTIONS = frozenset((
+    *_LETTERS.values(), "pipefail", "xtrace", "verbose", "errtrace", "functrace", "braceexpand",
+    "hashall", "histexpand", "history", "monitor", "noclobber", "notify", "physical", "posix",
+    "privileged", "emacs", "vi", "interactive-comments", "keyword", "onecmd", "nolog", "ignoreeof",
+))  # fmt: skip
+_READERS = frozenset(("read", "mapfile", "readarray", "getopts"))
+
+
+class Exit(Exception):  # noqa: N818 - an end, no error
+    """`exit`: the end of the script or of a subshell."""
+
+
+class Return(Exception):  # noqa: N818 - an end, no error
+    """`return`: the end of a function or of a sourced file."""
+
+
+class Break(Exception):  # noqa: N818 - an end, no error
+    """`break` or `continue` of so many loops."""
+
+    def __init__(self, loops: int, *, goes_on: bool) -> None:
+        super().__init__()
+        self.loops = loops
+        self.goes_on = goes_on
+
+
+def initial_state(
+    caller: ScriptCaller,
+    script: str,
+    substitute: Callable[[State, SyntaxNode], str],
+    preset: set[str],
+) -> State:
+    """Return the state of a shell that begins a script; `preset` are answers it reads."""
+    return State(
+        caller=caller,
+        script=script,
+        substitute=substitute,
+        variables={
+            name: Variable(value, is_exported=name not in CHANGING)
+            for name, value in caller.answers.items()
+            if name in preset
+        },
+        arguments=list(caller.arguments),
+        folder=caller.folder,
+    )
+
+
+def run(items: Sequence[str | Unresolved], state: State) -> None:
+    """Run a builtin by name."""
+    name, *arguments = items
+    failures = [item for item in arguments if isinstance(item, Unresolved)]
+    if failures:
+        _unresolved(str(name), arguments, failures[0], state)
+        return
+    state.status = 0
+    BUILTINS[str(name)]([item for item in arguments if isinstance(item, str)], state)
+
+
+def _unresolved(
+    name: str, arguments: Sequence[str | Unresolved], why: Unresolved, state: State
+) -> None:
+    """Do what a builtin does with arguments that the script alone does not say."""
+    state.status = None if name in ("[", "test", "read", "cd") else 0
+    if name in ("echo", "printf"):
+        _write(state, why)
+        if arguments[:1] == ["-v"]:
+            _forget(name, [item for item in arguments[1:2] if isinstance(item, str)], state)
+    elif name in ("[", "test"):
+        raise why
+    elif name in ("cd", "pushd", "popd"):
+        state.folder = why
+        state.status = 0
+    elif name in ("set", "shift"):
+        state.arguments_unresolved = why
+    elif name == "unset":
+        state.forget("`unset` of a variable whose name is unresolved")
+    elif name in ("exit", "return", "break", "continue"):
+        BUILTINS[name]([], state)
+    elif name in _READERS:
+        _forget(name, [item for item in arguments if isinstance(item, str)], state)
+
+
+def _forget(name: str, names: Sequence[str], state: State) -> None:
+    for item in names:
+        if NAME.fullmatch(item):
+            state.assign(item, state.fail(f"`{item}` is set by `{name}`"))
+    state.status = None
+
+
+def _write(state: State, text: str | Unresolved) -> None:
+    if state.output is not None:
+        state.output.append(text)
+
+
+# -- folders ---------------------------------------------------------------------------------------
+
+
+def _cd(arguments: list[str], state: State) -> None:
+    targets = [word for word in arguments if word not in ("-P", "-L", "--", "-e")]
+    if len(targets) > 1 or "CDPATH" in state.variables:
+        raise Stop("`cd` with several folders", state.line)
+    target = targets[0] if targets else state.text("HOME")
+    if target == "-":
+        target = state.last_folder
+    if target is None:
+        raise Stop("`cd` to no folder", state.line)
+    if isinstance(state.folder, Unresolved) and not os.path.isabs(target):
+        return
+    before = "" if isinstance(state.folder, Unresolved) else state.folder
+    path = os.path.normpath(os.path.join(before, target))
+    state.last_folder = before or None
+    if os.path.isdir(os.path.join(before, target)) or path in state.folders:
+        state.folder = path
+    else:
+        state.folder = state.fail(f"no folder `{target}` to change to")
+
+
+def _pushd(arguments: list[str], state: State) -> None:
+    if len(arguments) != 1 or arguments[0].startswith(("+", "-")):
+        state.folder = state.fail("`pushd` without a folder")
+        return
+    state.stack = (*state.stack, state.folder)
+    _cd(arguments, state)
+
+
+def _popd(_arguments: list[str], state: State) -> None:
+    if not state.stack:
+        raise Stop("`popd` without `pushd`", state.line)
+    *rest, state.folder = state.stack
+    state.stack = tuple(rest)
+
+
+def _pwd(arguments: list[str], state: State) -> None:
+    path: str | Unresolved = state.folder
+    if "-P" in arguments and isinstance(path, str):
+        path = os.path.realpath(path)
+    _write(state, path + "\n" if isinstance(path, str) else path)
+
+
+# -- variables -------------------------------------------------------------------------------------
+
+
+def _set(arguments: list[str], state: State) -> None:
+    rest = list(arguments)
+    while rest and rest[0][:1] in ("-", "+") and rest[0] not in ("--", "-", "+"):
+        word = rest.pop(0)
+        if not re.fullmatch(r"[-+][abefhkmnptuvxBCEHPTo]+", word):
+            raise Stop(f"`set {word}`", state.line)
+        names = {_LETTERS[letter] for letter in word[1:] if letter in _LETTERS}
+        if "o" in word[1:] and rest:
+            names.add(rest.pop(0))
+            if not names <= _OPTIONS:
+                raise Stop(f"`set {word}` of an unknown option", state.line)
+        if "noexec" in names or "posix" in names:
+            raise Stop("`set -n` or `set -o posix`", state.line)
+        state.options = state.options | names if word[0] == "-" else state.options - names
+    if rest and rest[0] in ("--", "-"):
+        rest.pop(0)
+        state.arguments, state.arguments_unresolved = rest, None
+    elif rest:
+        state.arguments, state.arguments_unresolved = rest, None
+
+
+def _unset(arguments: list[str], state: State) -> None:
+    functions = "-f" in arguments
+    for word in arguments:
+        if word.startswith("-"):
+            continue
+        if not NAME.fullmatch(word):
+            raise Stop("`unset` of an element", state.line)
+        if functions or (word in state.functions and word not in state.variables):
+            state.functions.pop(word, None)
+        else:
+            state.unset(word)
+
+
+def _shift(arguments: list[str], state: State) -> None:
+    count = int(arguments[0]) if arguments and arguments[0].isdigit() else 1
+    if state.arguments_unresolved is None and count <= len(state.arguments):
+        del state.arguments[:count]
+    else:
+        state.status = 1
+
+
+def _read(arguments: list[str], state: State) -> None:
+    """Read fields of a here-string or of a program's output; what a user types is unresolved."""
+    match = re.fullmatch(r"((?:-(?:[ra]+|r?d\0)\0)*)((?:[A-Za-z_]\w*\0)+)", _joined(arguments))
+    source = state.input
+    names = [word for word in arguments if NAME.fullmatch(word)]
+    options = "" if match is None else match[1]
+    if match is None or not isinstance(source, str) or ("\\" in source and "r" not in options):
+        for name in names:
+            state.assign(name, state.fail(f"`{name}` is read from an input"))
+        state.status = None
+        return
+    names = match[2].split("\0")[:-1]
+    reads_all = "d" in options
+    line, _, state.input = (source, "", "") if reads_all else source.partition("\n")
+    state.status = 0 if source and not reads_all else 1
+    separators = state.text("IFS")
+    separators = " \t\n" if separators is None else separators
+    fields = expansion.split_text(line, separators)
+    if "a" in options:
+        state.assign(names[0], dict(enumerate(fields)))
+    elif len(names) == 1:
+        state.assign(names[0], line.strip(separators) if separators else line)
+    else:
+        for number, name in enumerate(names):
+            rest = state.fail(f"`{name}` is the rest of a line")
+            value = fields[number] if number < len(fields) else ""
+            state.assign(name, rest if len(fields) > len(names) else value)
+
+
+def _joined(arguments: Sequence[str]) -> str:
+    return "".join(f"{word}\0" for word in arguments)
+
+
+def _mapfile(arguments: list[str], state: State) -> None:
+    names = [word for word in arguments if not word.startswith("-")]
+    _forget("mapfile", names or ["MAPFILE"], state)
+
+
+def _getopts(arguments: list[str], state: State) -> None:
+    if len(arguments) == 2 and not state.arguments and state.arguments_unresolved is None:  # noqa: PLR2004 - options and a name
+        state.assign(arguments[1], "?")
+        state.status = 1
+        return
+    raise Stop("`getopts` with arguments", state.line, "safelaunch import --record")
+
+
+# -- output and conditions -------------------------------------------------------------------------
+
+
+def _echo(arguments: list[str], state: State) -> None:
+    rest, end, escapes = list(arguments), "\n", False
+    while rest and re.fullmatch(r"-[neE]+", rest[0]):
+        option = rest.pop(0)
+        end = "" if "n" in option else end
+        escapes = "e" in option or (escapes and "E" not in option)
+    text = " ".join(rest)
+    if escapes and "\\" in text:
+        text = text.replace("\\n", "\n").replace("\\t", "\t")
+        if "\\" in text:
+            _write(state, state.fail("escapes of `echo -e`"))
+            return
+    _write(state, text + end)
+
+
+def _printf(arguments: list[str], state: State) -> None:
+    target = None
+    if arguments[:1] == ["-v"] and len(arguments) > 2:  # noqa: PLR2004 - name and format
+        target, arguments = arguments[1], arguments[2:]
+    text = _formatted(arguments)
+    content = state.fail("a format of `printf`") if text is None else text
+    if target is None:
+        _write(state, content)
+    else:
+        state.assign(target, content)
+
+
+def _formatted(arguments: list[str]) -> str | None:
+    """Return what `printf` prints; None for a format that is not followed."""
+    form = arguments[0].replace("\\n", "\n").replace("\\t", "\t") if arguments else "\\"
+    pieces = re.findall(r"%%|%0?\d*[sd]|[^%]+|%", form)
+    values = list(arguments[1:])
+    takes_values = any(piece[0] == "%" and piece not in ("%%", "%") for piece in pieces)
+    if "\\" in form or form[:1] == "-" or "%" in pieces or (values and not takes_values):
+        return None
+    text = ""
+    while True:
+        for piece in pieces:
+            is_value = piece[0] == "%" and piece != "%%"
+            item = _formatted_value(piece, values.pop(0) if values else "") if is_value else piece
+            if item is None:
+                return None
+            text += item if is_value else item.replace("%%", "%")
+        if not values:
+            return text
+
+
+def _formatted_value(piece: str, value: str) -> str | None:
+    if piece[-1] == "d":
+        return piece % int(value or 0) if re.fullmatch(r"(-?(0|[1-9]\d*))?", value) else None
+    plain = piece == "%s" or (piece[1] != "0" and value.isascii())
+    return piece % value if plain else None
+
+
+def _test(arguments: list[str], state: State) -> None:
+    state.status = 0 if conditions.test(arguments, state) else 1
+
+
+def _bracket(arguments: list[str], state: State) -> None:
+    if arguments[-1:] != ["]"]:
+        raise Stop("`[` without `]`", state.line)
+    _test(arguments[:-1], state)
+
+
+# -- ends ------------------------------------------------------------------------------------------
+
+
+def _exit(arguments: list[str], state: State) -> None:
+    if arguments and not arguments[0].isdigit():
+        raise Stop(f"`exit {arguments[0]}`", state.line)
+    state.status = int(arguments[0]) % 256 if arguments and arguments[0].isdigit() else state.status
+    raise Exit
+
+
+def _return(arguments: list[str], state: State) -> None:
+    state.status = int(arguments[0]) % 256 if arguments and arguments[0].isdigit() else state.status
+    raise Return
+
+
+def _break(arguments: list[str], _state: State) -> None:
+    raise Break(int(arguments[0]) if arguments else 1, goes_on=False)
+
+
+def _continue(arguments: list[str], _state: State) -> None:
+    raise Break(int(arguments[0]) if arguments else 1, goes_on=True)
+
+
+def _false(_arguments: list[str], state: State) -> None:
+    state.status = 1
+
+
+def _nothing(_arguments: list[str], _state: State) -> None:
+    """Do nothing: it has no effect on a launch."""
+
+
+def _shopt(arguments: list[str], state: State) -> None:
+    if "expand_aliases" in arguments:
+        raise Stop("`shopt -s expand_aliases`", state.line)
+    if set(arguments) & {"nullglob", "failglob", "extglob", "globstar", "dotglob", "nocasematch"}:
+        state.options = {*state.options, "shopt"}
+
+
+def _type(_arguments: list[str], state: State) -> None:
+    state.status = None
+    _write(state, state.fail("where a program is"))
+
+
+BUILTINS: dict[str, Builtin] = {
+    "cd": _cd, "pushd": _pushd, "popd": _popd, "pwd": _pwd,
+    "set": _set, "unset": _unset, "shift": _shift, "shopt": _shopt,
+    "read": _read, "mapfile": _mapfile, "readarray": _mapfile, "getopts": _getopts,
+    "echo": _echo, "printf": _printf, "test": _test, "[": _bracket,
+    "exit": _exit, "return": _return, "break": _break, "continue": _continue,
+    "true": _nothing, ":": _nothing, "false": _false, "wait": _nothing, "umask": _nothing,
+    "alias": _nothing, "hash": _nothing, "disown": _nothing, "jobs": _nothing, "bind": _nothing,
+    "exec": _nothing,
+    "type": _type, "which": _type, "command": _type,
+}  # fmt: skip

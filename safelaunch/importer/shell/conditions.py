@@ -1,0 +1,129 @@
+"""`[ ... ]` and `[[ ... ]]`. What only the disk can answer is Unresolved."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from safelaunch.importer.findings import UnresolvedFile
+from safelaunch.importer.words import expansion, patterns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from safelaunch.importer.state import State
+    from safelaunch.importer.syntax import SyntaxNode
+
+_NUMBERS: dict[str, Callable[[int, int], bool]] = {
+    "-eq": lambda x, y: x == y, "-ne": lambda x, y: x != y, "-lt": lambda x, y: x < y,
+    "-le": lambda x, y: x <= y, "-gt": lambda x, y: x > y, "-ge": lambda x, y: x >= y,
+}  # fmt: skip
+_BINARY = ("=", "==", "!=", "<", ">", "=~", "-nt", "-ot", "-ef", *_NUMBERS)
+
+
+def test(items: list[str], state: State) -> bool:
+    """Return what `[` says of these words. Raises Unresolved."""
+    if not items:
+        return False
+    unary = re.fullmatch(r"-[a-zA-Z]|!", items[0])
+    if len(items) == 2 and not unary:  # noqa: PLR2004 - `[ = x ]`: bash says "unary operator expected"
+        return False
+    result, rest = _either(items, state)
+    if rest:
+        raise state.fail("a condition in `[` that is not followed")
+    return result
+
+
+def _either(items: list[str], state: State) -> tuple[bool, list[str]]:
+    result, rest = _both(items, state)
+    while rest[:1] == ["-o"]:
+        other, rest = _both(rest[1:], state)
+        result = result or other
+    return result, rest
+
+
+def _both(items: list[str], state: State) -> tuple[bool, list[str]]:
+    result, rest = _primary(items, state)
+    while rest[:1] == ["-a"]:
+        other, rest = _primary(rest[1:], state)
+        result = result and other
+    return result, rest
+
+
+def _primary(items: list[str], state: State) -> tuple[bool, list[str]]:
+    if len(items) > 2 and items[1] in _BINARY:  # noqa: PLR2004 - two operands
+        return _compare(items[1], items[0], items[2], state), items[3:]
+    if items and items[0] == "!" and len(items) > 1:
+        result, rest = _primary(items[1:], state)
+        return not result, rest
+    if items and items[0] == "(":
+        raise state.fail("a condition in `[` with parentheses")
+    if len(items) > 1 and re.fullmatch(r"-[a-zA-Z]", items[0]) and items[0] not in ("-a", "-o"):
+        return _unary(items[0], items[1], state), items[2:]
+    if not items:
+        raise state.fail("a condition in `[` that is not complete")
+    return bool(items[0]), items[1:]
+
+
+def _unary(operator: str, operand: str, state: State) -> bool:
+    if operator in ("-n", "-z"):
+        return bool(operand) == (operator == "-n")
+    if operator in ("-d", "-e") and _absolute(operand, state) in state.folders:
+        return True
+    if operator == "-v" and expansion.is_name(operand):
+        return state.default(operand) is not None
+    reason = f"`{operator} {operand}`, which depends on the machine"
+    if operator in ("-d", "-e", "-f", "-r", "-s", "-x"):
+        failure = UnresolvedFile(reason, state.line)
+        path = _absolute(operand, state)
+        failure.exists = os.path.exists(path) or path in state.files
+        raise failure
+    raise state.fail(reason)
+
+
+def _absolute(path: str, state: State) -> str:
+    return os.path.normpath(os.path.join(state.where(), path))
+
+
+def _compare(operator: str, left: str, right: str, state: State) -> bool:
+    if operator in ("=", "=="):
+        return left == right
+    if operator == "!=":
+        return left != right
+    if operator in _NUMBERS:
+        numbers = [
+            int(text) if re.fullmatch(r"\s*[+-]?\d+\s*", text) else None for text in (left, right)
+        ]
+        if numbers[0] is None or numbers[1] is None:
+            raise state.fail(f"`{left} {operator} {right}` compares what is no number")
+        return _NUMBERS[operator](numbers[0], numbers[1])
+    raise state.fail(f"`{operator}` in a condition")
+
+
+def double_brackets(  # noqa: PLR0911 - a return for each kind of node
+    node: SyntaxNode, state: State
+) -> bool:
+    """Return what a node inside of `[[ ]]` says. Raises Unresolved."""
+    left, right, operator = node.child("X"), node.child("Y"), node.text("Op")
+    state.line = node.line or state.line
+    if node.kind == "ParenTest" and left is not None:
+        return double_brackets(left, state)
+    if node.kind == "UnaryTest" and left is not None:
+        if operator == "!":
+            return not double_brackets(left, state)
+        return _unary(operator, expansion.text(left, state), state)
+    if node.kind == "BinaryTest" and left is not None and right is not None:
+        if operator in ("&&", "||"):
+            result = double_brackets(left, state)
+            return double_brackets(right, state) if result == (operator == "&&") else result
+        if operator in ("=", "==", "!="):
+            expression = patterns.regex(expansion.pattern(right, state))
+            matches = re.fullmatch(expression, expansion.text(left, state)) is not None
+            return matches == (operator != "!=")
+        if operator in _NUMBERS:
+            return _NUMBERS[operator](
+                expansion.calculate(left, state), expansion.calculate(right, state)
+            )
+        return _compare(operator, expansion.text(left, state), expansion.text(right, state), state)
+    return bool(expansion.text(node, state))

@@ -1,0 +1,243 @@
+"""What programs print that only work on their arguments and their input. Others are Unresolved.
+
+Nothing is run: the script might have put another program of that name onto PATH.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from safelaunch.importer.activities import describe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from safelaunch.importer.findings import Unresolved
+    from safelaunch.importer.state import State
+
+    Program = Callable[[list[str], str, State], str]
+
+
+def output(words: list[str], state: State) -> str | Unresolved:
+    """Return what a program writes to its output."""
+    name, arguments = words[0], words[1:]
+    unresolved = state.fail(f"the output of `{describe(words)}`")
+    program = PROGRAMS.get(name)
+    if program is None or not all(word.isascii() for word in arguments):
+        return unresolved
+    takes_input = name in _FILTERS
+    if takes_input and not isinstance(state.input, str):
+        return state.input if state.input is not None else unresolved
+    text = state.input if takes_input and isinstance(state.input, str) else ""
+    if not text.isascii():
+        return unresolved
+    try:
+        return program(arguments, text, state)
+    except (ValueError, LookupError, re.error):
+        return unresolved
+
+
+def _plain(arguments: list[str]) -> list[str]:
+    """Return arguments of which none is an option."""
+    rest = arguments[1:] if arguments[:1] == ["--"] else arguments
+    if any(word.startswith("-") for word in rest):
+        raise ValueError(rest)
+    return rest
+
+
+def _basename(arguments: list[str], _input: str, _state: State) -> str:
+    path, *suffix = _plain(arguments)
+    name = os.path.basename(path.rstrip("/")) or path[:1]
+    if len(suffix) > 1:
+        raise ValueError(suffix)
+    return (name.removesuffix(suffix[0]) if suffix and name != suffix[0] else name) + "\n"
+
+
+def _dirname(arguments: list[str], _input: str, _state: State) -> str:
+    (path,) = _plain(arguments)
+    if "//" in path:
+        raise ValueError(path)
+    return (os.path.dirname(path.rstrip("/")) or (path[:1] if path[:1] == "/" else ".")) + "\n"
+
+
+def _realpath(arguments: list[str], _input: str, state: State) -> str:
+    (path,) = _plain(arguments)
+    path = os.path.join(state.where(), path)
+    if not os.path.isdir(os.path.dirname(path.rstrip("/")) or "/"):  # it may print nothing then
+        raise ValueError(path)
+    return os.path.realpath(path) + "\n"
+
+
+def _readlink(arguments: list[str], _input: str, state: State) -> str:
+    if arguments[:1] != ["-f"]:
+        raise ValueError(arguments)
+    return _realpath(arguments[1:], "", state)
+
+
+_EXPR: dict[str, Callable[[int, int], int]] = {
+    "+": lambda x, y: x + y, "-": lambda x, y: x - y, "*": lambda x, y: x * y,
+    "/": lambda x, y: x // y, "%": lambda x, y: x % y,
+}  # fmt: skip
+
+
+def _expr(arguments: list[str], _input: str, state: State) -> str:
+    """Return what `expr 8 / 2 / 2` prints: operators of one rank, from left to right."""
+    operators = arguments[1::2]
+    numbers = [int(word) for word in arguments[::2]]
+    one_rank = set(operators) <= {"+", "-"} or set(operators) <= {"*", "/", "%"}
+    if not one_rank or not operators or len(numbers) != len(operators) + 1:
+        raise ValueError(arguments)
+    value = numbers[0]
+    for operator, number in zip(operators, numbers[1:], strict=True):
+        if operator in ("/", "%") and (min(value, number) < 0 or not number):
+            raise ValueError(arguments)
+        value = _EXPR[operator](value, number)
+    if not value and "errexit" in state.options:  # 0 is a failure
+        raise ValueError(arguments)
+    return f"{value}\n"
+
+
+_MOST_NUMBERS = 10_000
+
+
+def _seq(arguments: list[str], _input: str, _state: State) -> str:
+    separator = "\n"
+    if arguments[0] == "-s":
+        separator, arguments = arguments[1], arguments[2:]
+    elif arguments[0].startswith("-s"):
+        separator, arguments = arguments[0][2:], arguments[1:]
+    numbers = [int(word) for word in arguments]
+    first = numbers[0] if len(numbers) > 1 else 1
+    step, last = numbers[1:-1] or [1], numbers[-1]
+    padded = any(str(n) != w for n, w in zip(numbers, arguments, strict=True))
+    if padded or len(step) > 1:
+        raise ValueError(arguments)
+    values = range(first, last + (1 if step[0] > 0 else -1), step[0])
+    if len(values) > _MOST_NUMBERS:
+        raise ValueError(arguments)
+    return separator.join(map(str, values)) + "\n" if values else ""
+
+
+def _characters(text: str) -> str:
+    """Return the characters of a set of `tr`."""
+    text = text.replace("[:lower:]", "a-z").replace("[:upper:]", "A-Z").replace("[:digit:]", "0-9")
+    text = re.sub(r"\\([nt\\])", lambda m: {"n": "\n", "t": "\t", "\\": "\\"}[m[1]], text)
+    if re.search(r"\\|\[", text):
+        raise ValueError(text)
+    text = re.sub(r"(.)-(.)", lambda m: "".join(map(chr, range(ord(m[1]), ord(m[2]) + 1))), text)
+    if not text:
+        raise ValueError(text)
+    return text
+
+
+def _tr(arguments: list[str], text: str, _state: State) -> str:
+    if arguments[0] == "-d":
+        (characters,) = map(_characters, arguments[1:])
+        return "".join(c for c in text if c not in characters)
+    if arguments[0] in ("-cd", "-dc"):
+        (characters,) = map(_characters, arguments[1:])
+        return "".join(c for c in text if c in characters)
+    classes = [re.findall(r"\[:\w+:\]", word) != [] for word in arguments]
+    if any(classes) and not all(classes):
+        raise ValueError(arguments)
+    old, new = map(_characters, _plain(arguments))
+    new += new[-1] * (len(old) - len(new))
+    return text.translate({ord(c): new[old.rindex(c)] for c in old})
+
+
+def _wc(arguments: list[str], text: str, _state: State) -> str:
+    (option,) = arguments
+    counts = {"-l": text.count("\n"), "-w": len(text.split()), "-c": len(text), "-m": len(text)}
+    return f"{counts[option]}\n"
+
+
+def _lines(text: str) -> list[str]:
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def _ended(lines: list[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _cut(arguments: list[str], text: str, _state: State) -> str:
+    joined = "\0".join(arguments)
+    match = re.fullmatch(r"-d\0?(.)\0-f\0?(\d+)|-f\0?(\d+)\0-d\0?(.)", joined, re.DOTALL)
+    if match is None or match[1] == "\0":
+        raise ValueError(arguments)
+    delimiter, number = match[1] or match[4], int(match[2] or match[3])
+    rows = [line.split(delimiter) for line in _lines(text)]
+    return _ended(
+        [r[0] if len(r) == 1 else r[number - 1] if number <= len(r) else "" for r in rows]
+    )
+
+
+def _head(arguments: list[str], text: str, _state: State) -> str:
+    return _ended(_lines(text)[: _count(arguments)])
+
+
+def _tail(arguments: list[str], text: str, _state: State) -> str:
+    count = _count(arguments)
+    return _ended(_lines(text)[-count:] if count else [])
+
+
+def _count(arguments: list[str]) -> int:
+    match = re.fullmatch(r"-n?\0?(\d+)", "\0".join(arguments) or "-10")
+    if match is None:
+        raise ValueError(arguments)
+    return int(match[1])
+
+
+def _sed(arguments: list[str], text: str, _state: State) -> str:
+    """Return what `sed s/x/y/g` with plain characters prints."""
+    (script,) = _plain(arguments)
+    end = re.fullmatch(r"s(.)([,:;/ ])\$\1\1", script)
+    if end is not None and end[1] != end[2]:
+        return _ended([line.removesuffix(end[2]) for line in _lines(text)])
+    match = re.fullmatch(r"s(.)((?:(?!\1)[\w ,:./=@-])*)\1((?:(?!\1)[\w ,:./=@-])*)\1(g?)", script)
+    if match is None or not match[2] or "." in match[2]:
+        raise ValueError(script)
+    count = -1 if match[4] else 1
+    return _ended([line.replace(match[2], match[3], count) for line in _lines(text)])
+
+
+def _awk(arguments: list[str], text: str, _state: State) -> str:
+    """Return what `awk -F, '{print NF}'` prints."""
+    match = re.fullmatch(
+        r"(?:-F\0?([,:;/=_-])\0)?\{ *print (?:(NF)|\$(\d+|NF)) *;? *\}", "\0".join(arguments)
+    )
+    if match is None:
+        raise ValueError(arguments)
+    rows = [line.split(match[1]) if line else [] for line in _lines(text)]
+    if match[2]:
+        return _ended([str(len(row)) for row in rows])
+    number = match[3]
+    if number == "0" or not all(rows):
+        raise ValueError(arguments)
+    at = [len(row) if number == "NF" else int(number) for row in rows]
+    return _ended([row[n - 1] if n <= len(row) else "" for row, n in zip(rows, at, strict=True)])
+
+
+def _grep(arguments: list[str], text: str, _state: State) -> str:
+    option, word = arguments
+    if option != "-o" or not re.fullmatch(r"[\w,:]+", word):
+        raise ValueError(arguments)
+    return _ended([word for line in _lines(text) for _ in range(line.count(word))])
+
+
+def _cat(arguments: list[str], text: str, _state: State) -> str:
+    if arguments not in ([], ["-"]):
+        raise ValueError(arguments)
+    return text
+
+
+_FILTERS: dict[str, Program] = {
+    "tr": _tr, "wc": _wc, "cut": _cut, "head": _head, "tail": _tail, "sed": _sed, "awk": _awk,
+    "grep": _grep, "cat": _cat,
+}  # fmt: skip
+PROGRAMS: dict[str, Program] = {
+    **_FILTERS,
+    "basename": _basename, "dirname": _dirname, "realpath": _realpath, "readlink": _readlink,
+    "expr": _expr, "seq": _seq,
+}  # fmt: skip

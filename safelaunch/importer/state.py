@@ -1,0 +1,224 @@
+"""The state of a shell: variables, options, folder. What the script alone cannot say is Unresolved.
+
+An unresolved value is carried along: it is an error only where a launch depends on it.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from safelaunch.importer.findings import Redirection, Stop, Unresolved
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from safelaunch.importer.syntax import SyntaxNode
+
+# Stands for the caller's value of a variable in a new value of the same variable: a character
+# that Unicode reserves for private use, which is refused in scripts.
+CALLER_VALUE = "\U0010fffd"
+# lists of folders that scripts extend; what they hold differs from machine to machine
+SEARCH_PATHS = frozenset(
+    ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "LD_PRELOAD")
+)
+# the same for all scripts of a user on a machine
+_OWN = frozenset(("HOME", "USER", "LOGNAME"))
+_ALWAYS_EXPORTED = frozenset(("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "PWD"))
+CHANGING = MappingProxyType({
+    "RANDOM": "a random number", "SRANDOM": "a random number", "SECONDS": "a time",
+    "EPOCHSECONDS": "a time", "EPOCHREALTIME": "a time", "BASHPID": "a process id",
+    "PPID": "a process id", "HOSTNAME": "the machine's name", "LINENO": "a line number",
+    "BASH_VERSION": "bash's version", "SHLVL": "the depth of shells", "COLUMNS": "the terminal's",
+    "LINES": "the terminal's", "DIRSTACK": "a list of folders", "PIPESTATUS": "exit codes",
+    "BASH_ARGV": "bash's own", "FUNCNAME": "a function", "GROUPS": "the user's groups",
+    "BASH_COMMAND": "a command", "HOSTTYPE": "the machine's", "OSTYPE": "the machine's",
+    "MACHTYPE": "the machine's", "REPLY": "an input",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptCaller:
+    """What a script gets from whoever starts it."""
+
+    environ: Mapping[str, str]
+    folder: str
+    arguments: tuple[str, ...] = ()
+    answers: Mapping[str, str] = field(default_factory=dict)  # `--set`
+
+
+Array = dict[int | str, str]
+Content = str | Array | Unresolved
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A variable of the script: text, an array by index or key, or unresolved."""
+
+    content: Content
+    is_exported: bool = False
+
+
+@dataclass(slots=True)
+class State:
+    """A shell at one moment. `fork` gives a subshell its own."""
+
+    caller: ScriptCaller
+    script: str
+    substitute: Callable[[State, SyntaxNode], str]  # the output of `$(...)`
+    line: int = 0
+    variables: dict[str, Variable] = field(default_factory=dict)
+    absent: set[str] = field(default_factory=set)  # `unset` by the script
+    maps: frozenset[str] = frozenset()  # `declare -A`
+    constants: frozenset[str] = frozenset()  # `readonly`
+    exported_later: frozenset[str] = frozenset()  # exported before they are assigned
+    assumptions: dict[str, int] = field(default_factory=dict)  # names taken as not set: line
+    is_condition: bool = False  # where a name that nobody has set is taken as empty
+    functions: dict[str, SyntaxNode] = field(default_factory=dict)
+    arguments: list[str] = field(default_factory=list)
+    arguments_unresolved: Unresolved | None = None
+    unresolved: Unresolved | None = None  # why variables that are not assigned later are unresolved
+    unresolved_exports: Unresolved | None = None  # why it may have exported more
+    folder: str | Unresolved = ""
+    last_folder: str | None = None
+    stack: tuple[str | Unresolved, ...] = ()  # `pushd`
+    status: int | None = 0
+    options: set[str] = field(default_factory=set)
+    output: list[str | Unresolved] | None = None  # None: it goes to the terminal or a file
+    input: str | Unresolved | None = None  # None: the caller's
+    scopes: list[dict[str, Variable | None]] = field(default_factory=list)  # `local`
+    setup: tuple[str, ...] = ()  # shell lines that a launch may need
+    interpreter: tuple[tuple[str, str], ...] = ()  # job keys of an activated environment
+    folders: frozenset[str] = frozenset()  # made by the script
+    files: frozenset[str] = frozenset()  # written by the script
+    redirection: Redirection = field(default_factory=Redirection)
+    in_background: bool = False
+    loop: int = 0  # line of the outermost loop
+
+    def fork(self) -> State:
+        """Return a copy for a subshell."""
+        other = copy.copy(self)
+        other.variables, other.absent = dict(self.variables), set(self.absent)
+        other.functions, other.options = dict(self.functions), set(self.options)
+        other.arguments, other.scopes = list(self.arguments), [dict(s) for s in self.scopes]
+        return other
+
+    def fail(self, reason: str, name: str | None = None) -> Unresolved:
+        """Return an unresolved value at the current line."""
+        return Unresolved(reason, self.line, name)
+
+    def where(self) -> str:
+        """Return the current folder. Raises Unresolved."""
+        if isinstance(self.folder, Unresolved):
+            raise self.folder
+        return self.folder
+
+    def content(  # noqa: C901, PLR0911 - a return for each source of a value
+        self, name: str
+    ) -> Content | None:
+        """Return a variable's content; None where it is not set. Raises Unresolved."""
+        variable = self.variables.get(name)
+        if variable is not None:
+            if isinstance(variable.content, Unresolved):
+                raise variable.content
+            return variable.content
+        if name in self.absent:
+            return None
+        if name in ("PWD", "OLDPWD"):
+            return self.where() if name == "PWD" else self.last_folder
+        if name == "BASH_SOURCE":
+            return {0: self.script}
+        if name == "IFS":
+            return " \t\n"
+        if name in ("UID", "EUID") or name in CHANGING:  # asked for by the name it is assigned to
+            raise self.fail(f"`{name}` is {CHANGING.get(name, 'of the user')}")
+        if self.unresolved is not None:
+            raise self.unresolved.for_variable(name)
+        if name in _OWN and name in self.caller.environ:
+            return self.caller.environ[name]
+        if self.is_condition and name not in self.caller.environ:
+            self.assumptions.setdefault(name, self.line)
+            return None
+        raise self.fail(f"`{name}` is not set in the script", name)
+
+    def default(self, name: str) -> Content | None:
+        """Return a variable's content for `${name:-text}`: None also where nobody has set it.
+
+        Where the caller has set it, bash would take that value: raises Unresolved.
+        """
+        is_callers = name in self.caller.environ or name in CHANGING
+        own = name in self.variables or name in ("PWD", "OLDPWD", "BASH_SOURCE", "IFS", "UID")
+        if own or is_callers or self.unresolved is not None:
+            return self.content(name)
+        if name not in self.absent:
+            self.assumptions.setdefault(name, self.line)
+        return None
+
+    def text(self, name: str) -> str | None:
+        """Return a variable as text, an array's first element. Raises Unresolved."""
+        content = self.content(name)
+        if isinstance(content, dict):
+            return content.get(0, content.get("0"))
+        return content if isinstance(content, str) else None
+
+    def assign(self, name: str, content: Content) -> None:
+        """Set a variable; an answer of the caller replaces what is unresolved."""
+        if name in self.constants:
+            raise Stop(f"an assignment to `{name}`, which is readonly", self.line)
+        if isinstance(content, Unresolved):
+            if name in self.caller.answers:
+                content = self.caller.answers[name]
+            else:
+                content = content.for_variable(name)
+        old = self.variables.get(name)
+        exported = old.is_exported if old is not None else self._is_inherited(name)
+        exported = exported or name in self.exported_later
+        self.variables[name] = Variable(content, exported or "allexport" in self.options)
+        self.absent.discard(name)
+
+    def _is_inherited(self, name: str) -> bool:
+        inherited = name in self.caller.environ or name in _ALWAYS_EXPORTED
+        return inherited and name not in self.absent
+
+    def forget_array(self, name: str) -> None:
+        """Let the next assignment of an array be one of text, as in `A=1 command`."""
+        old = self.variables.get(name)
+        if old is not None and isinstance(old.content, dict):
+            del self.variables[name]
+
+    def export(self, name: str, exported: bool = True) -> None:
+        """Hand a variable on to programs, or do so no longer."""
+        old = self.variables.get(name)
+        if old is not None:
+            self.variables[name] = Variable(old.content, exported)
+
+    def unset(self, name: str) -> None:
+        """Remove a variable."""
+        self.variables.pop(name, None)
+        self.absent.add(name)
+
+    def forget(self, reason: str) -> None:
+        """Make all variables unresolved, as a command may have changed any of them."""
+        self.unresolved = self.fail(reason)
+        for name, variable in self.variables.items():
+            content = self.caller.answers.get(name, self.unresolved.for_variable(name))
+            self.variables[name] = Variable(content, variable.is_exported)
+
+    def environment(self) -> dict[str, str | None]:
+        """Return what the script has exported; None for what it removes. Raises Unresolved."""
+        if self.unresolved_exports is not None:
+            raise self.unresolved_exports
+        env: dict[str, str | None] = {}
+        for name, variable in self.variables.items():
+            if variable.is_exported and not isinstance(variable.content, dict):
+                if isinstance(variable.content, Unresolved):
+                    raise variable.content
+                env[name] = variable.content
+        env.update({name: None for name in self.absent if name in self.caller.environ})
+        return {n: v for n, v in env.items() if n not in ("PWD", "OLDPWD", "SHLVL", "_")}
+
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

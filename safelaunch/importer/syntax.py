@@ -1,0 +1,236 @@
+"""The syntax tree of a script, by shfmt as a process (https://github.com/mvdan/sh, JSON).
+
+shfmt accepts what bash accepts, and says how each part of a word is quoted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+from safelaunch.errors import ConfigError, StartError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAX_BYTES = 512 * 1024  # the tree takes a hundred times as much; real launch scripts have 50 lines
+_SECONDS = 30
+_OTHER_SHELLS = re.compile(
+    r"#!.*\b(fish|t?csh|zsh|pwsh|powershell|python[\d.]*|perl|ruby|node|lua)\b"
+)
+_OTHER_SUFFIXES = {
+    ".fish": "fish", ".csh": "csh", ".tcsh": "csh", ".zsh": "zsh", ".ps1": "PowerShell",
+    ".bat": "cmd.exe", ".cmd": "cmd.exe", ".py": "Python",
+}  # fmt: skip
+_OTHER_SYNTAX = (
+    (re.compile(r"^[ \t]*\$env:\w+[ \t]*=", re.MULTILINE), "PowerShell"),
+    (re.compile(r"^[ \t]*setenv[ \t]+\w+", re.MULTILINE), "csh"),
+    (
+        re.compile(
+            r"^[ \t]*set[ \t]+-(?:x|gx|Ux|xg|l|g)[ \t]+[A-Za-z_]\w*[ \t]+[^\s;&|#]", re.MULTILINE
+        ),
+        "fish",
+    ),
+    (re.compile(r"^[ \t]*(?:print -l|setopt|unsetopt|autoload)\b|\$\{\(", re.MULTILINE), "zsh"),
+)
+
+
+class SyntaxNode:
+    """One node of shfmt's tree, with typed access to its fields."""
+
+    __slots__ = ("_fields",)
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        self._fields = fields
+
+    @property
+    def kind(self) -> str:
+        """The node's type, such as `CallExpr`; empty where its place says what it is."""
+        return str(self._fields.get("Type", ""))
+
+    @property
+    def line(self) -> int:
+        """Line of its first character, from 1."""
+        return int(self._fields["Pos"]["Line"]) if "Pos" in self._fields else 0
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """Offsets of its first byte, and of the byte behind its last."""
+        return int(self._fields["Pos"]["Offset"]), int(self._fields["End"]["Offset"])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SyntaxNode) and self._fields is other._fields
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def position(self, name: str) -> int:
+        """Return the offset in a field that is a position."""
+        return int(self._fields[name]["Offset"])
+
+    def child(self, name: str) -> SyntaxNode | None:
+        """Return a field that is a node, or None."""
+        fields = self._fields.get(name)
+        return SyntaxNode(fields) if isinstance(fields, dict) else None
+
+    def children(self, name: str) -> list[SyntaxNode]:
+        """Return a field that is a list of nodes."""
+        items = self._fields.get(name)
+        return [SyntaxNode(item) for item in items] if isinstance(items, list) else []
+
+    def text(self, name: str) -> str:
+        """Return a field that is text; that of a node is its `Value`."""
+        value = self._fields.get(name, "")
+        return str(value.get("Value", "")) if isinstance(value, dict) else str(value)
+
+    def has(self, name: str) -> bool:
+        """Whether a field is there and not false."""
+        return bool(self._fields.get(name))
+
+    def walk(self) -> Iterator[SyntaxNode]:
+        """Yield this node and all below it."""
+        stack: list[Any] = [self._fields]
+        while stack:
+            item = stack.pop()
+            if isinstance(item, dict):
+                yield SyntaxNode(item)
+                stack.extend(reversed(item.values()))
+            elif isinstance(item, list):
+                stack.extend(reversed(item))
+
+    def move(self, line: int) -> None:
+        """Place this node and all below it on one line, of another text than its own."""
+        for node in self.walk():
+            if "Line" in node._fields:
+                node._fields["Line"] = line
+                node._fields["Offset"] -= MAX_BYTES
+
+    @property
+    def literal(self) -> str | None:
+        """Text of a word without expansions; None where something is expanded or left out."""
+        texts = []
+        for part in self.children("Parts"):
+            if part.kind == "DblQuoted":
+                inner = part.literal
+                if inner is None:
+                    return None
+                texts.append(inner)
+            elif part.kind in ("Lit", "SglQuoted"):
+                texts.append(part.text("Value"))
+            else:
+                return None
+        return "".join(texts)
+
+
+def read_script(path: str) -> str:
+    """Return the text of a bash script. Raises ConfigError where it is none."""
+    try:
+        if os.path.isdir(path):
+            raise ConfigError("is a folder, not a script", where=path)
+        if not os.path.isfile(path):
+            what = "is no regular file" if os.path.exists(path) else "no such file"
+            raise ConfigError(what, where=path)
+        size = os.path.getsize(path)
+        if size > MAX_BYTES:
+            raise ConfigError(
+                f"{size:,} bytes are too many for a launch script",
+                where=path,
+                hint=f"at most {MAX_BYTES:,}; import the part that starts the training",
+            )
+        with open(path, "rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as e:
+        reason = e.strerror if isinstance(e, OSError) else str(e)
+        raise ConfigError(f"cannot be read: {reason}", where=path) from e
+    return _text(path, content)
+
+
+def _text(path: str, content: bytes) -> str:
+    if b"\0" in content:
+        raise ConfigError("is a binary file, not a script", where=path)
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as e:
+        line = content.count(b"\n", 0, e.start) + 1
+        raise ConfigError("is not UTF-8", where=f"{path}:{line}", hint="save it as UTF-8") from None
+    if "\r" in text:
+        line = text.count("\n", 0, text.index("\r")) + 1
+        raise ConfigError(
+            "a carriage return (Windows line end), which bash hands on as part of a word",
+            where=f"{path}:{line}",
+            hint=f"safelaunch lint --fix {path}" if "\r\n" in text else "remove it",
+        )
+    if text.startswith("\ufeff"):
+        raise ConfigError("begins with a byte order mark", where=path, hint="save without BOM")
+    other = _other_shell(path, text)
+    if other:
+        raise ConfigError(
+            f"is a script of {other}, not of bash",
+            where=path,
+            hint="safelaunch init -- LINE takes its launch line",
+        )
+    return text
+
+
+def _other_shell(path: str, text: str) -> str | None:
+    shebang = _OTHER_SHELLS.match(text)
+    if shebang:
+        return shebang[1]
+    suffix = _OTHER_SUFFIXES.get(os.path.splitext(path)[1].lower())
+    bash = text.startswith("#!")
+    return suffix or next((n for p, n in _OTHER_SYNTAX if not bash and p.search(text)), None)
+
+
+def parse(text: str, where: str, *, posix: bool = False, line: int = 0) -> SyntaxNode:
+    """Return the tree of a script; all of it is at `line`, if that is set.
+
+    Raises ConfigError where bash would not read it.
+    """
+    words = [
+        find_shfmt(os.path.dirname(sys.executable)),
+        "--to-json",
+        "-ln",
+        "posix" if posix else "bash",
+    ]
+    try:
+        done = subprocess.run(
+            words, input=text.encode(), capture_output=True, timeout=_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise ConfigError(f"cannot be parsed within {_SECONDS} s", where=where) from None
+    except OSError as e:
+        raise StartError(f"`{words[0]}` cannot be started: {e.strerror}") from e
+    if done.returncode:
+        message = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        match = re.match(r"(?:<standard input>:)?(\d+):(\d+): (.*)", message[0] if message else "")
+        at, what = (f"{where}:{match[1]}", match[3]) if match else (where, "cannot be parsed")
+        raise ConfigError(f"bash cannot read this: {what}", where=at, hint=_syntax_hint(what))
+    try:
+        fields = json.loads(done.stdout)
+    except RecursionError:
+        raise ConfigError("is nested too deeply", where=where) from None
+    tree = SyntaxNode(fields)
+    if line:
+        tree.move(line)
+    return tree
+
+
+def _syntax_hint(message: str) -> str | None:
+    if "must be followed by a word" in message or "redirect" in message:
+        return "a `<placeholder>` has to be replaced by its value"
+    return None
+
+
+def find_shfmt(beside: str, path: str | None = None) -> str:
+    """Return shfmt of the folder of this Python, else of PATH. Raises StartError without one."""
+    program = shutil.which("shfmt", path=beside) or shutil.which("shfmt", path=path)
+    if program is None:
+        raise StartError(
+            "`import` needs shfmt, which is not installed",
+            hint=f"{sys.executable} -m pip install shfmt-py",
+        )
+    return program

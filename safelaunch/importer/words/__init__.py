@@ -1,0 +1,1 @@
+"""Words of bash: what they are expanded to."""

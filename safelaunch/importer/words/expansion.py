@@ -1,0 +1,343 @@
+"""Words of bash: expansion, splitting at blanks, removal of quotes. Raises Unresolved.
+
+A word is expanded to pieces, the pieces are split to fields.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from safelaunch.importer.state import NAME, SEARCH_PATHS
+from safelaunch.importer.words import arithmetic, parameters, patterns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from safelaunch.importer.state import Array, State
+    from safelaunch.importer.syntax import SyntaxNode
+
+_WHITE = " \t\n"
+_ESCAPES = {
+    "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t",
+    "v": "\v", "\\": "\\", "'": "'", '"': '"', "?": "?",
+}  # fmt: skip
+_ANSI = re.compile(
+    r"\\(?:([abeEfnrtv\\'\"?])|x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|([0-7]{1,3}))"
+)
+
+
+class Piece(NamedTuple):
+    """A part of an expanded word. `splits`: bash splits it at the characters of IFS."""
+
+    text: str
+    quoted: bool
+    splits: bool = False
+    ends_field: bool = False  # `"$@"`: the next piece begins another field
+
+
+def fields(word: SyntaxNode, state: State) -> list[str]:
+    """Return the fields of a word of a command."""
+    literal = _brace_words(word, state)
+    if literal is not None:
+        return literal
+    assigns = re.match(r"[A-Za-z_]\w*\+?=", _leading(word)) is not None
+    pieces = list(_pieces(word, state, tilde=True, assigns=assigns))
+    return [_pathname(field, state) for field in _split(pieces, state)]
+
+
+def text(word: SyntaxNode | None, state: State) -> str:
+    """Return a word as one text, as in an assignment: neither split nor matched with files."""
+    if word is None:
+        return ""
+    return "".join(piece.text for piece in _joined(_pieces(word, state, tilde=True, assigns=True)))
+
+
+def pattern(word: SyntaxNode | None, state: State) -> list[patterns.Character]:
+    """Return a word as a pattern."""
+    pieces = [] if word is None else _joined(_pieces(word, state, tilde=True))
+    return [(char, piece.quoted) for piece in pieces for char in piece.text]
+
+
+def document(word: SyntaxNode | None, state: State, *, quoted: bool) -> str:
+    """Return the text of a here-document."""
+    if word is None:
+        return ""
+    if quoted:
+        return "".join(part.text("Value") for part in word.children("Parts"))
+    pieces = (p for part in word.children("Parts") for p in _quoted_part(part, state, "$`\\"))
+    return "".join(piece.text for piece in _joined(pieces))
+
+
+def _joined(pieces: Iterator[Piece]) -> Iterator[Piece]:
+    """Yield pieces where fields are joined by a blank, as `x="$@"` joins them."""
+    for piece in pieces:
+        yield piece
+        if piece.ends_field:
+            yield Piece(" ", quoted=True)
+
+
+def _leading(word: SyntaxNode) -> str:
+    parts = word.children("Parts")
+    return parts[0].text("Value") if parts and parts[0].kind == "Lit" else ""
+
+
+def _brace_words(word: SyntaxNode, state: State) -> list[str] | None:
+    """Return the words of a word with braces; None for a word without."""
+    parts = word.children("Parts")
+    unquoted = "\0".join(part.text("Value") for part in parts if part.kind == "Lit")
+    plain = re.sub(r"\\.", "", unquoted, flags=re.DOTALL)
+    if not re.search(r"\{.*(,|\.\.).*\}", plain, re.DOTALL):
+        return None
+    if re.fullmatch(r"[^{},]*\{[^{},]*\0[^{},]*\}[^{},]*", plain):  # `{1..$n}` is no range
+        return None
+    words = patterns.braces(unquoted) if len(parts) == 1 else None
+    if words is None or (len(words) > 1 and re.search(r"[~*?\[]", plain)):
+        raise state.fail("braces that bash expands, in a form that is not followed")
+    return words if words != [unquoted] else None
+
+
+def _pieces(
+    word: SyntaxNode, state: State, *, tilde: bool = False, assigns: bool = False
+) -> Iterator[Piece]:
+    for number, part in enumerate(word.children("Parts")):
+        state.line = part.line or state.line
+        if part.kind == "Lit":
+            begins = tilde and number == 0
+            value = part.text("Value")
+            is_last = number == len(word.children("Parts")) - 1
+            if (begins or assigns) and re.search(r"~\\|~[^/:]*$" if not is_last else r"~\\", value):
+                raise state.fail("a `~` before quotes or a variable")
+            yield from _literal(value, state, begins=begins, assigns=assigns)
+        elif part.kind == "SglQuoted":
+            value = part.text("Value")
+            yield Piece(_ansi(value, state) if part.has("Dollar") else value, quoted=True)
+        elif part.kind == "DblQuoted":
+            yield from _double_quoted(part, state)
+        else:
+            yield from _expansion(part, state, quoted=False)
+
+
+def _literal(value: str, state: State, *, begins: bool, assigns: bool) -> Iterator[Piece]:
+    value = value.replace("\\\n", "")
+    at = r"^(?=~)" if begins else r"(?!)"
+    if assigns:  # `data=~/x`, `PATH=~/bin:~/y`
+        at += r"|(?<=[=:])(?=~)"
+    for item in re.split(at, value):
+        rest = item
+        match = re.match(r"~([^/:\\]*)", item) if re.search(at, value) else None
+        if match and item.startswith("~"):
+            home = state.text("HOME") if not match[1] else None
+            if home is None:
+                raise state.fail(f"`{match[0]}` is a home folder")
+            yield Piece(home, quoted=True)
+            rest = item[match.end() :]
+        if rest == "\\":  # at the end of the file
+            continue
+        if re.search(r"(?<!\\)(\\\\)*\\$", rest):
+            raise state.fail("a backslash at the end of the script")
+        for plain, escaped in re.findall(r"([^\\]+)|\\(.?)", rest, re.DOTALL):
+            yield Piece(plain or escaped, quoted=not plain)
+
+
+def _double_quoted(part: SyntaxNode, state: State) -> Iterator[Piece]:
+    if part.has("Dollar"):
+        raise state.fail('`$"..."` is translated')
+    parts = part.children("Parts")
+    pieces = [piece for inner in parts for piece in _quoted_part(inner, state, '$`"\\')]
+    lists = [inner for inner in parts if parameters.is_list(inner)]
+    if not pieces and (not lists or len(lists) < len(parts)):
+        pieces = [Piece("", quoted=True)]
+    yield from pieces
+
+
+def _quoted_part(part: SyntaxNode, state: State, escapes: str) -> Iterator[Piece]:
+    if part.kind == "Lit":
+        value = part.text("Value").replace("\\\n", "")
+        yield Piece(re.sub(rf"\\([{re.escape(escapes)}])", r"\1", value), quoted=True)
+    else:
+        yield from _expansion(part, state, quoted=True)
+
+
+def _ansi(value: str, state: State) -> str:
+    def replace(match: re.Match[str]) -> str:
+        if match[1]:
+            return _ESCAPES[match[1]]
+        code = int(match[2] or match[3], 16) if match[2] or match[3] else int(match[4], 8)
+        if not 0 < code < 128 and not match[3]:  # noqa: PLR2004 - bytes that are no ASCII
+            raise state.fail("a byte in `$'...'`")
+        return chr(code)
+
+    if re.search(r"\\[cU]", value):
+        raise state.fail("an escape in `$'...'`")
+    return _ANSI.sub(replace, value)
+
+
+def _expansion(part: SyntaxNode, state: State, *, quoted: bool) -> Iterator[Piece]:
+    state.line = part.line or state.line
+    if part.kind == "ParamExp":
+        value = parameters.expand(part, state, _reader, quoted=quoted)
+        if isinstance(value, parameters.Alternative):
+            yield from _alternative(value.word, state, quoted=quoted)
+        elif isinstance(value, str):
+            yield Piece(value, quoted, not quoted)
+        else:
+            last = len(value) - 1
+            for number, item in enumerate(value):
+                yield Piece(item, quoted, not quoted, ends_field=number < last)
+    elif part.kind == "CmdSubst":
+        yield Piece(state.substitute(state, part), quoted, not quoted)
+    elif part.kind == "ArithmExp":
+        expression = part.child("X")
+        result = arithmetic.evaluate(expression, state, _WordText(state).text) if expression else 0
+        yield Piece(str(result), quoted, not quoted)
+    else:
+        raise state.fail(f"a part of a word that is not followed ({part.kind})")
+
+
+def _alternative(word: SyntaxNode, state: State, *, quoted: bool) -> Iterator[Piece]:
+    """Yield the pieces of the word in `${x:-word}`, whose plain text is split."""
+    if quoted:
+        for part in word.children("Parts"):
+            if part.kind == "SglQuoted":  # quotes are plain text there
+                raise state.fail('single quotes inside of `"${...}"`')
+            if part.kind == "DblQuoted":
+                yield from _double_quoted(part, state)
+            else:
+                yield from _quoted_part(part, state, '$`"\\}')
+        return
+    for piece in _pieces(word, state, tilde=True):
+        yield piece if piece.quoted else piece._replace(splits=True)
+
+
+class _WordText:
+    """What the expansion of a parameter needs of words."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def text(self, word: SyntaxNode | None) -> str:
+        """Return a word as text."""
+        return text(word, self._state)
+
+    def pattern(self, word: SyntaxNode | None) -> list[patterns.Character]:
+        """Return a word as a pattern."""
+        return pattern(word, self._state)
+
+
+def _reader(state: State) -> parameters.WordReader:
+    return _WordText(state)
+
+
+def calculate(expression: SyntaxNode, state: State) -> int:
+    """Return the value of an arithmetic expression."""
+    return arithmetic.evaluate(expression, state, _WordText(state).text)
+
+
+# -- fields ----------------------------------------------------------------------------------------
+
+
+def _split(pieces: Sequence[Piece], state: State) -> list[list[patterns.Character]]:
+    separators = state.text("IFS") if any(piece.splits for piece in pieces) else _WHITE
+    splitter = _FieldSplitter(_WHITE if separators is None else separators)
+    for piece in pieces:
+        if piece.splits:
+            splitter.split(piece.text)
+        elif piece.text or piece.quoted:
+            splitter.add(piece.text, quoted=piece.quoted)
+        if piece.ends_field:
+            splitter.end(always=piece.quoted)
+    splitter.end(always=False)
+    return splitter.fields
+
+
+class _FieldSplitter:
+    def __init__(self, separators: str) -> None:
+        self.fields: list[list[patterns.Character]] = []
+        self._field: list[patterns.Character] | None = None
+        self._white = set(separators) & set(_WHITE)
+        self._others = set(separators) - self._white
+        self._after_white = False
+
+    def add(self, text: str, *, quoted: bool) -> None:
+        self._field = (self._field or []) + [(char, quoted) for char in text]
+        self._after_white = False
+
+    def split(self, text: str) -> None:
+        for char in text:
+            if char in self._white:
+                if self._field is not None:
+                    self.end(always=False)
+                    self._after_white = True
+            elif char in self._others:
+                if not (self._field is None and self._after_white):
+                    self.end(always=True)
+                self._after_white = False
+            else:
+                self.add(char, quoted=False)
+
+    def end(self, *, always: bool) -> None:
+        if self._field is not None or always:
+            self.fields.append(self._field or [])
+        self._field = None
+
+
+def split_text(text: str, separators: str) -> list[str]:
+    """Return the fields of a text, as `read` splits it."""
+    splitter = _FieldSplitter(separators)
+    splitter.split(text)
+    splitter.end(always=False)
+    return ["".join(char for char, _ in field) for field in splitter.fields]
+
+
+def _pathname(field: Sequence[patterns.Character], state: State) -> str:
+    """Return a field; one that bash would replace with names of files is unresolved."""
+    value = "".join(char for char, _ in field)
+    if "noglob" in state.options or not any(c in patterns.GLOB and not q for c, q in field):
+        return value
+    if "shopt" in state.options or any(c == "\\" and not q for c, q in field):
+        raise state.fail(f"`{value}` is a pattern of files")
+    if any(c in "*?" and not q for c, q in field):
+        raise state.fail(f"`{value}` is a pattern of files: which, bash finds at each start")
+    escaped = "".join(c if not q else glob.escape(c) for c, q in field)
+    if glob.glob(os.path.join(glob.escape(state.where()), escaped)):
+        raise state.fail(f"`{value}` is a pattern that matches files here: quote it")
+    return value
+
+
+# -- assignments -----------------------------------------------------------------------------------
+
+
+def search_path(name: str, word: SyntaxNode, state: State) -> str | None:
+    """Return the value of `PATH=/x:$PATH`, the caller's as a mark; None for other assignments."""
+    names = {n.text("Param") for n in word.walk() if n.kind == "ParamExp"}
+    unset = name not in state.variables and name not in state.absent
+    if name not in SEARCH_PATHS or name not in names or not unset or state.unresolved:
+        return None
+    inner = state.fork()
+    inner.variables[name] = parameters.caller_value()
+    return text(word, inner)
+
+
+def array(elements: Sequence[SyntaxNode], state: State) -> Array:
+    """Return the content of `(a b [5]=c)`."""
+    content: Array = {}
+    at = 0
+    for element in elements:
+        index, word = element.child("Index"), element.child("Value")
+        if index is not None:
+            at = calculate(index, state)
+            content[at] = text(word, state)
+            at += 1
+            continue
+        for item in fields(word, state) if word is not None else []:
+            content[at] = item
+            at += 1
+    return content
+
+
+def is_name(value: str) -> bool:
+    """Whether a text can name a variable."""
+    return NAME.fullmatch(value) is not None

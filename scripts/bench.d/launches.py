@@ -1,0 +1,211 @@
+"""Real scripts in folders of checkouts: how many launches `import` and `run` understand.
+
+The folders are named on the command line; nothing of their text is in this repository. A launch is
+wrong if the words, variables or folder that reading a script gives differ from those that running
+it gives, isolated and with stubs in place of launchers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import sys
+from collections import Counter, defaultdict
+from concurrent.futures import ProcessPoolExecutor
+from typing import TYPE_CHECKING, NamedTuple
+
+from rows import Row
+
+from safelaunch.config.write_job import job_yaml
+from safelaunch.errors import SafelaunchError
+from safelaunch.importer import activities
+from safelaunch.importer.jobs import make_job
+from safelaunch.importer.record.record import record
+from safelaunch.importer.shell.interpreter import follow
+from safelaunch.importer.state import CALLER_VALUE, ScriptCaller
+from safelaunch.plan.launch_line.read import read_line
+from safelaunch.plan.launch_line.shell import Shell
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from safelaunch.importer.findings import Findings, ScriptLaunch
+
+_ANSWER, _ROUNDS = "7", 4
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_KINDS = ("exact", "exact with answers", "wrong", "asks", "refused", "not comparable")
+
+
+class Outcome(NamedTuple):
+    """What became of one script, read and recorded; `lines` are those of the recorded launches."""
+
+    path: str
+    launcher: str
+    kind: str
+    reason: str = ""
+    recorded: bool = False
+    lines: tuple[tuple[str, str], ...] = ()  # launcher, outcome as a pasted line
+
+
+def imports(folders: Sequence[str]) -> Iterator[Row]:
+    """Yield what `import` makes of the scripts below folders, for each launcher."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for outcome in _outcomes(folders):
+        counts[outcome.launcher][outcome.kind] += 1
+        counts[outcome.launcher]["recorded"] += outcome.recorded
+    total = Counter[str]()
+    for launcher, count in sorted(counts.items(), key=lambda item: -item[1].total()):
+        total += count
+        yield _row(f"`import` of scripts of {launcher}", count)
+    yield _row("`import` of all scripts", total)
+
+
+def launches(folders: Sequence[str]) -> Iterator[Row]:
+    """Yield how the recorded launches below folders are taken as pasted lines."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for outcome in _outcomes(folders):
+        for launcher, kind in outcome.lines:
+            counts[launcher][kind] += 1
+    for launcher, count in sorted(counts.items(), key=lambda item: -item[1].total()):
+        shown = ", ".join(f"{kind} {number}" for kind, number in sorted(count.items()))
+        yield Row(f"launches of {launcher} as a line", shown, "none changed", not count["changed"])
+
+
+def _row(what: str, count: Counter[str]) -> Row:
+    scripts = sum(count[kind] for kind in _KINDS)
+    shown = ", ".join(f"{kind} {count[kind]}" for kind in _KINDS if count[kind])
+    measured = f"{scripts} scripts: {shown}; recorded {count['recorded']}"
+    return Row(what, measured, "none wrong", not count["wrong"])
+
+
+def _outcomes(folders: Sequence[str]) -> Iterator[Outcome]:
+    scripts = [(folder, path) for folder in folders for path in _scripts(folder)]
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        for outcome in pool.map(_outcome, scripts, chunksize=4):
+            if outcome.kind not in ("exact", "exact with answers", "none"):
+                print(f"{outcome.path}: {outcome.kind}: {outcome.reason}", file=sys.stderr)
+            if outcome.kind != "none":
+                yield outcome
+
+
+def _scripts(folder: str) -> Iterator[str]:
+    for place, _, names in sorted(os.walk(folder)):
+        for name in sorted(names):
+            path = os.path.join(place, name)
+            if name.endswith((".sh", ".slurm")) and os.path.isfile(path):
+                with open(path, encoding="utf-8", errors="replace") as file:
+                    if activities.is_mentioned(file.read()):
+                        yield os.path.relpath(path, folder)
+
+
+def _outcome(script: tuple[str, str]) -> Outcome:
+    folder, path = script
+    os.chdir(folder)
+    environ = {"HOME": os.path.expanduser("~"), "PATH": _PATH}
+    caller = ScriptCaller(environ, os.getcwd())
+    shown = os.path.join(os.path.basename(folder), path)
+    with contextlib.redirect_stderr(io.StringIO()):
+        try:
+            recorded = record(path, caller)
+        except SafelaunchError as e:
+            return Outcome(shown, "no launcher", "refused", str(e))
+        try:
+            findings = follow(path, caller)
+        except SafelaunchError as e:
+            launcher = _launcher(recorded.launches) or "no launcher"
+            return Outcome(shown, launcher, "refused", str(e), bool(recorded.launches))
+    launcher = _launcher(recorded.launches) or _launcher(findings.launches)
+    reached = bool(recorded.launches) and recorded.stop is None
+    lines = tuple((_launcher([item]) or "", _as_line(item, environ)) for item in recorded.launches)
+    kind, reason = _compare(findings, recorded, reached=reached)
+    if kind == "asks":
+        kind, reason = _answered(path, caller, findings, (kind, reason))
+    if kind == "exact":
+        kind, reason = _as_job(findings, path, environ)
+    if launcher is None:
+        launcher = "no launcher"
+    return Outcome(shown, launcher, kind, reason, reached, lines)
+
+
+def _answered(
+    path: str, caller: ScriptCaller, findings: Findings, before: tuple[str, str]
+) -> tuple[str, str]:
+    """Answer what is asked for, as the environment and the arguments of both ways."""
+    answers: dict[str, str] = {}
+    count = 0
+    for _ in range(_ROUNDS):
+        names = {p.name or "" for p in findings.problems}
+        if not names or "" in names:
+            break
+        answers |= {name: _ANSWER for name in names if name[0] != "$"}
+        count = max([count, *(int(name[1:]) for name in names if name[0] == "$")])
+        caller = ScriptCaller(caller.environ, caller.folder, (_ANSWER,) * count, answers)
+        findings = follow(path, caller)
+    if findings.problems or findings.stop:
+        return before
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    if any(re.search(rf"\b{name}=|\b(for|read .*) {name}\b", text) for name in answers):
+        return before  # a recording takes the script's own value
+    recorded = record(path, caller)
+    kind, reason = _compare(findings, recorded, reached=bool(recorded.launches))
+    return f"{kind} with answers" if kind == "exact" else kind, f"with answers: {reason}"
+
+
+def _as_job(findings: Findings, path: str, environ: Mapping[str, str]) -> tuple[str, str]:
+    try:
+        for launch in findings.launches:
+            job_yaml(make_job(launch, path, environ).keys, None)
+    except SafelaunchError as e:
+        return "refused", str(e)
+    return "exact", ""
+
+
+def _compare(findings: Findings, recorded: Findings, *, reached: bool) -> tuple[str, str]:
+    if findings.problems:
+        names = [p.name for p in findings.problems]
+        kind = "asks" if all(names) else "refused"
+        return kind, "; ".join(f"line {p.line}: {p.reason}" for p in findings.problems[:3])
+    if findings.stop is not None:
+        return "refused", f"line {findings.stop.line}: {findings.stop.reason}"
+    if not findings.launches:
+        return ("refused", "not one launch") if recorded.launches else ("none", "")
+    if not reached:
+        return "not comparable", str(recorded.stop.reason if recorded.stop else "none recorded")
+    ours = Counter(map(_key, findings.launches))
+    theirs = Counter(map(_key, recorded.launches))
+    if ours == theirs:
+        return "exact", ""
+    return "wrong", f"\n  read:     {[*(ours - theirs)]}\n  recorded: {[*(theirs - ours)]}"
+
+
+def _key(launch: ScriptLaunch) -> tuple[object, ...]:
+    env = {
+        name: value.replace(CALLER_VALUE, "$PATH" if name == "PATH" else "")
+        for name, value in launch.env.items()
+        if value is not None
+    }
+    return launch.words, tuple(sorted(env.items())), os.path.realpath(launch.folder)
+
+
+def _launcher(items: Iterable[ScriptLaunch]) -> str | None:
+    words = next((launch.words for launch in items), None)
+    return None if words is None else os.path.basename(words[0]).rstrip("0123456789.")
+
+
+def _as_line(launch: ScriptLaunch, environ: Mapping[str, str]) -> str:
+    """Return `understood`, `repeated` (as a plain command), `refused` or `changed`."""
+    env = [f"{n}={v}" for n, v in launch.env.items() if v is not None and CALLER_VALUE not in v]
+    try:
+        words = [*env, *launch.words]
+        tree = read_line(words, Shell(launch.folder, environ), is_remote=True).tree
+        job_yaml(tree, None)
+    except SafelaunchError:
+        return "refused"
+    launcher, command = tree.get("launcher"), tree.get("command")
+    if command is None or launcher is None or launcher.text != "command":
+        return "understood"
+    words = tuple(item.text for item in command.items)
+    return "repeated" if words == launch.words[len(launch.words) - len(words) :] else "changed"

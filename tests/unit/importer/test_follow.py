@@ -1,0 +1,164 @@
+"""What is followed without running it is what real bash starts."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from support import REPOSITORY
+from support.bash_launches import Call, base_environment, difference, run
+
+from safelaunch.importer.shell.interpreter import follow
+from safelaunch.importer.state import CALLER_VALUE, ScriptCaller
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from safelaunch.importer.findings import Findings
+
+# each script begins with `#: name`; what it starts is asked of bash
+DATA = REPOSITORY / "tests" / "data" / "scripts"
+
+
+def snippets(name: str) -> dict[str, str]:
+    text = (DATA / name).read_text("utf-8")
+    return dict(re.findall(r"^#: (.*)\n((?:(?!#: ).*\n)*)", text, re.MULTILINE))
+
+
+SCRIPTS, REFUSED = snippets("followed.txt"), snippets("refused.txt")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "work" / "sub" / "deep").mkdir(parents=True)
+    (tmp_path / "work" / "lib.sh").write_text('hello() { python hello.py "$1"; }\nFROM_LIB=5\n')
+    (tmp_path / "work" / "child.sh").write_text(
+        'SET_IN_CHILD=1\npython child.py $A ${B:-none} "$@" $0 $#\n'
+    )
+    return tmp_path
+
+
+def followed(script: Path, place: Path, *arguments: str, **answers: str) -> Findings:
+    caller = ScriptCaller(base_environment(place), str(script.parent), arguments, answers)
+    before = os.getcwd()
+    os.chdir(script.parent)
+    try:
+        return follow(script.name, caller)
+    finally:
+        os.chdir(before)
+
+
+def calls(findings: Findings, place: Path) -> list[Call]:
+    base = base_environment(place)
+    return [
+        Call(
+            launch.folder,
+            launch.words,
+            difference({**base, **with_caller(launch.env, base)}, base),
+        )
+        for launch in findings.launches
+    ]
+
+
+def with_caller(env: object, base: dict[str, str]) -> dict[str, str | None]:
+    assert isinstance(env, dict)
+    return {
+        name: value if value is None else value.replace(CALLER_VALUE, base.get(name, ""))
+        for name, value in env.items()
+    }
+
+
+@pytest.mark.parametrize("text", SCRIPTS.values(), ids=SCRIPTS)
+def test_a_script_starts_what_bash_starts(text: str, place: Path) -> None:
+    script = place / "work" / "script.sh"
+    script.write_text(text)
+    findings = followed(script, place)
+    assert (findings.stop, [p.reason for p in findings.problems]) == (None, [])
+    assert calls(findings, place) == run(script, place)
+
+
+@pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED)
+def test_what_a_script_does_not_say_is_refused(text: str, place: Path) -> None:
+    script = place / "work" / "script.sh"
+    script.write_text(text)
+    findings = followed(script, place)
+    assert findings.stop is not None or findings.problems
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("python t.py $DATA ${MODEL}", ["DATA", "MODEL"]),
+        ("R=$(date)\npython t.py $R", ["R"]),
+        ("P=$((RANDOM % 9))\nX=a-$P\npython t.py $X", ["P"]),
+        ("if [ -f ckpt ]; then R=--resume; fi\npython t.py $R", ["R"]),
+        ("export H=$(hostname)\npython t.py", ["H"]),
+        ("read M\npython t.py $M", ["M"]),
+        ("python t.py $1 $2", ["$1", "$2"]),
+        ("case $(uname) in Linux) X=1;; esac\npython t.py $X", ["X"]),
+    ],
+)
+def test_a_value_of_the_caller_is_asked_for_by_its_name(
+    text: str, names: list[str], place: Path
+) -> None:
+    script = place / "work" / "script.sh"
+    script.write_text(text)
+    assert [problem.name for problem in followed(script, place).problems] == names
+
+
+@pytest.mark.parametrize(
+    ("text", "env"),
+    [
+        ("python t.py $X", (("X", "a b"),)),
+        ("X=$(date)\npython t.py $X", ()),
+        ("export X=$(date)\npython t.py $X", (("X", "a b"),)),
+        ("X=${X:-3}\npython t.py $X", (("X", "a b"),)),
+    ],
+)
+def test_an_answer_is_a_value_of_the_caller(
+    text: str, env: tuple[tuple[str, str], ...], place: Path
+) -> None:
+    script = place / "work" / "script.sh"
+    script.write_text(text)
+    (call,) = calls(followed(script, place, X="a b"), place)
+    assert (call.words, call.env) == (("python", "t.py", "a", "b"), env)
+
+
+def test_an_answer_does_not_replace_what_the_script_sets(place: Path) -> None:
+    script = place / "work" / "script.sh"
+    script.write_text("X=1\npython t.py $X")
+    (call,) = calls(followed(script, place, X="2"), place)
+    assert call.words == ("python", "t.py", "1")
+
+
+def test_arguments_are_those_of_the_command_line(place: Path) -> None:
+    script = place / "work" / "script.sh"
+    script.write_text('python t.py "$@" $2')
+    (call,) = calls(followed(script, place, "a b", "c"), place)
+    assert call.words == ("python", "t.py", "a b", "c", "c")
+
+
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        ("pip install x\npython t.py", (1, "installs packages: `pip install x`")),
+        ("wget u\npython t.py", (1, "downloads: `wget u`")),
+        ("ray start --head\npython t.py", (1, "starts Ray: `ray start --head`")),
+        ("vllm serve m &\npython t.py", (1, "starts a server: `vllm serve m`")),
+        ("mkdir -p o\npython t.py", (1, "makes folders: `mkdir -p o`")),
+        ("python t.py\nrm -r o", (2, "removes files: `rm -r o`")),
+        ("python t.py\n./clean it", (2, "runs `./clean it`")),
+        ("python t.py ${X:-1}", (1, "`X` is not set")),
+        ("if [ x = y ]; then\npython u.py\nfi\npython t.py", (2, "`python` is not reached with")),
+        ("if [ ! -f d ]; then exit 1; fi\npython t.py", (1, "ends here, depending on `-f d`")),
+    ],
+)
+def test_what_else_a_script_does_is_noted_with_its_line(
+    text: str, note: tuple[int, str], place: Path
+) -> None:
+    script = place / "work" / "script.sh"
+    script.write_text(text)
+    notes = [(n.line, n.text[: len(note[1])]) for n in followed(script, place).notes]
+    assert note in notes
