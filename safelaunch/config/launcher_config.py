@@ -83,7 +83,11 @@ def complete_line(
     left_out = {name for name in line if name in table.implied or table.keys.get(name) == "gpus"}
     others = {name: value for name, value in line.items() if name not in left_out}
     if is_project_file and not is_cpu and _says(file, settings, others) == added:
-        return [*flags, *(flag for flag in added if flag.name in table.keys)]
+        merged = [*flags, *added]
+        nodes = next((f.values for f in merged if table.keys.get(f.name) == "nodes"), None)
+        # a node that is started by hand must know where node 0 is
+        needed = {*table.keys, *(file.address if nodes not in (None, ("1",)) else ())}
+        return [*flags, *(flag for flag in added if flag.name in needed)]
     for flag in added:
         if flag.values is None:
             raise ConfigError(

@@ -58,6 +58,7 @@ class ConfigFile(NamedTuple):
     flag: str
     default: Callable[[Mapping[str, str], Mapping[str, str]], str | None]
     complete: Callable[[Setting, Mapping[str, str]], list[LineFlag]]
+    address: tuple[str, ...] = ()  # flags that say where node 0 is
 
 
 class FlagTable(NamedTuple):

@@ -161,7 +161,9 @@ FLAGS = FlagTable(
     implied=frozenset({"multi_gpu", "same_network", "cpu"}),
     count_processes=_count_processes,
     parser="accelerate.commands.launch:launch_command_parser",
-    config_file=ConfigFile("config_file", _default_config, _complete),
+    config_file=ConfigFile(
+        "config_file", _default_config, _complete, ("main_process_ip", "main_process_port")
+    ),
 )
 
 binds_gpus = common.each_rank_its_gpu

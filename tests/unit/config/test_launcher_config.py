@@ -130,6 +130,16 @@ def test_a_setting_without_a_flag_stays_in_a_file_of_the_project(project: Projec
     assert written(project, line) == "processes: 2, launcher_args:, config_file: c.yaml"
 
 
+def test_a_node_that_is_started_by_hand_takes_the_address_from_the_file(project: Project) -> None:
+    more = "num_machines: 2\nmain_process_ip: a\nmain_process_port: 5\n"
+    project.write("distributed_type: MULTI_GPU\nnum_processes: 4\n" + more, "c.yaml")
+    line = "accelerate launch --config_file c.yaml --machine_rank 1 train.py"
+    assert written(project, line) == (
+        "processes: 2, nodes: 2, node_rank: 1, launcher_args:, config_file: c.yaml, "
+        "main_process_ip: a, main_process_port: 5"
+    )
+
+
 @pytest.mark.parametrize("flag", ["--gpu_ids all", "--machine_rank 0"])
 def test_a_flag_that_the_file_does_not_contradict_leaves_it_named(
     flag: str, project: Project
