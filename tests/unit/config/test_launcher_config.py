@@ -136,7 +136,7 @@ def test_a_node_that_is_started_by_hand_takes_the_address_from_the_file(project:
     line = "accelerate launch --config_file c.yaml --machine_rank 1 train.py"
     assert written(project, line) == (
         "processes: 2, nodes: 2, node_rank: 1, launcher_args:, config_file: c.yaml, "
-        "main_process_ip: a, main_process_port: 5"
+        "main_process_port: 5, main_process_ip: a"
     )
 
 
