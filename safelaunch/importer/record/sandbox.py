@@ -119,6 +119,7 @@ def _prepare_files(spec: dict[str, Any]) -> None:
     scratch = os.open(place, os.O_PATH)
     _write_stubs(spec)
     _make_devices(place)
+    _make_mount_points(spec)
     lower = {path: os.open(path, os.O_PATH) for path in spec["writable"]}
     _set_attributes("/", _MS_RDONLY | _MS_NOSUID | _MS_NODEV, recursive=True)
     _set_attributes(place, 0, clear=_MS_RDONLY, recursive=True)
@@ -134,6 +135,19 @@ def _prepare_files(spec: dict[str, Any]) -> None:
     with contextlib.suppress(IsolationError):  # where the container hides a part of /proc
         flags = _MS_RDONLY | _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
         _mount("processes", "proc", "/proc", "proc", flags=flags)
+
+
+def _make_mount_points(spec: dict[str, Any]) -> None:
+    """Make what is mounted again below the new /dev: a project, home or launcher in /dev/shm."""
+    place = spec["place"]
+    for path in (place, spec["project"], *spec["writable"]):
+        if path.startswith("/dev/"):
+            os.makedirs(place + path, exist_ok=True)
+    for path in spec["replaced"]:
+        if path.startswith("/dev/"):
+            os.makedirs(os.path.dirname(place + path), exist_ok=True)
+            with open(place + path, "a", encoding="ascii"):
+                pass
 
 
 def _lay_over(lower: dict[str, int], scratch: int, project: str) -> None:
