@@ -123,7 +123,7 @@ class ThreadPool:
         """Close all connections."""
         with self._lock:
             self.is_closed = True
-            for session in self._sessions.values():
+            for session in list(self._sessions.values()):  # a log may still open one
                 session.close()
 
 
