@@ -260,15 +260,10 @@ def _node(
     kind = profile.accelerator if profile else "cuda"
     launch, accelerator = Launch(job, kind, number or 0), ACCELERATORS[kind]
     launcher = load_launcher(job.launcher)
-    command, resumed = _command(launch, resolved.job), None
+    command = _command(launch, resolved.job)
     # a program without ranks sees what the job sets, as it would by hand
     repeated = _repeated(job) if launcher.STARTS_RANKS and command.single is None else []
     job = replace(job, env=tuple(var for var in job.env if var.name not in repeated))
-    if job.resumed is not None:
-        resuming = launch._replace(job=replace(job, args=job.resumed))
-        resumed = _command(resuming, resolved.job).argv
-        if job.supervision.recovery is not None and job.supervision.recovery.checkpoint:
-            resumed = tuple(_with_checkpoint(word) for word in resumed)
     selection = _select(resolved, profile, host) if profile else None
     required, forced = _required(job, command)
     gpus = [EnvVar(accelerator.devices, ",".join(job.gpus), job.origin("gpus"))]
@@ -300,9 +295,6 @@ def _node(
             f"started below the ladder (`recovery: {{ladder: true}}`): {later} come one step at a "
             "time, each with a restart after an illegal memory access"
         )
-    inherit: tuple[str, ...] | None = None
-    if job.inherit != "all":
-        inherit = () if job.inherit == "none" else tuple(job.inherit)
     node = NodePlan(
         host=host.name,
         node_rank=rank,
@@ -311,7 +303,7 @@ def _node(
         program=command.program,
         env=env,
         unset=environ.SCRUBBED,
-        keep=inherit,
+        keep=_inherited_names(job),
         setup=(*host.setup, *job.setup),
         secrets=tuple(name for name in job.env_from if env[name].computed),
         interpreter=job.interpreter,
@@ -319,7 +311,7 @@ def _node(
         direct=_direct(resolved.hosts),
         files=command.files,
         single=command.single,
-        resume_argv=resumed,
+        resume_argv=_resume_argv(launch._replace(job=job), resolved.job),
         launcher_env=launcher.environment(job),
         rungs=rungs,
         assets=job.assets,
@@ -327,14 +319,36 @@ def _node(
         open_gates=_open_gates(selection, env, _runs_python(job, command)),
     )
     if resolved.flags.remote and job.assets:
-        # the path of an asset as the job's text has it -> the one on this host
-        pairs = zip(resolved.job.assets, job.assets, strict=True)
-        places = {str(asset.place): on_host.place for asset, on_host in pairs}
-        # the longest first: one may begin another
-        names = sorted((name for name in places if name != places[name]), key=len, reverse=True)
-        places = {name: places[name] for name in names}
-        node = _map_words(node, lambda word: _place_assets(word, places))
+        node = _with_assets_of_host(node, resolved.job, job)
     return node, warnings, notes
+
+
+def _inherited_names(job: Job) -> tuple[str, ...] | None:
+    """Return the names of `inherit`; None for all."""
+    if job.inherit == "all":
+        return None
+    return () if job.inherit == "none" else tuple(job.inherit)
+
+
+def _resume_argv(launch: Launch, own: Job) -> tuple[Word, ...] | None:
+    """Return the command of a restart with `resume_args`; None where the job has none."""
+    job = launch.job
+    if job.resumed is None:
+        return None
+    words = _command(launch._replace(job=replace(job, args=job.resumed)), own).argv
+    if job.supervision.recovery is not None and job.supervision.recovery.checkpoint:
+        words = tuple(_with_checkpoint(word) for word in words)
+    return words
+
+
+def _with_assets_of_host(node: NodePlan, own: Job, on_host: Job) -> NodePlan:
+    """Return the node with the paths of assets as they are there; `own` has those of here."""
+    pairs = zip(own.assets, on_host.assets, strict=True)
+    places = {str(asset.place): moved.place for asset, moved in pairs}
+    # the longest first: one may begin another
+    names = sorted((name for name in places if name != places[name]), key=len, reverse=True)
+    places = {name: places[name] for name in names}
+    return _map_words(node, lambda word: _place_assets(word, places))
 
 
 def _command(launch: Launch, own: Job) -> Command:
