@@ -37,9 +37,11 @@ def argv_of(project: Project, line: str) -> str:
     return " ".join(shown(plan_of(project, line)))
 
 
-def assert_same_job(project: Project, line: str) -> None:
-    """Assert that a line and the job file written from it start the same script."""
-    direct = plan_of(project, line)
-    written = project.plan(job_yaml(parse_line(shlex.split(line)), None))
+def assert_same_job(project: Project, words: list[str]) -> Plan:
+    """Return the plan of a line; the job file written from it must start the same script."""
+    tree = parse_line(words)
+    direct, written = project.line(tree), project.plan(job_yaml(tree, None))
     assert shown(written) == shown(direct)
     assert script(written) == script(direct)
+    assert written.supervision == direct.supervision
+    return direct

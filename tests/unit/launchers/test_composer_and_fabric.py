@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 import pytest
@@ -89,7 +90,7 @@ def test_the_launcher_gets_the_flags_of_the_line(line: str, project: Project) ->
 
 @pytest.mark.parametrize("line", [*MEANS, "composer -m -n 2 pkg.train x"])
 def test_the_written_job_starts_what_the_line_starts(line: str, project: Project) -> None:
-    assert_same_job(project, line)
+    assert_same_job(project, shlex.split(line))
 
 
 def test_a_module_of_composer_stands_behind_its_switch(project: Project) -> None:
@@ -123,7 +124,7 @@ def test_a_node_by_hand_meets_the_others_where_the_launcher_itself_would(
 ) -> None:
     plan = plan_of(project, line)
     assert (" ".join(map(str, plan.nodes[0].argv[3:])), plan.manual_node) == BY_HAND[line]
-    assert_same_job(project, line)
+    assert_same_job(project, shlex.split(line))
 
 
 def test_flags_of_composer_beat_the_variables_that_stand_for_them() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 import pytest
@@ -80,7 +81,7 @@ def test_deepspeed_gets_the_flags_of_the_line(line: str, project: Project) -> No
 
 @pytest.mark.parametrize("line", [*MEANS, "deepspeed --num_gpus 1 --module train --x"])
 def test_the_written_job_starts_what_the_line_starts(line: str, project: Project) -> None:
-    assert_same_job(project, line)
+    assert_same_job(project, shlex.split(line))
 
 
 def test_a_variable_that_names_gpus_is_not_passed_over(project: Project) -> None:

@@ -123,7 +123,7 @@ def test_the_line_runs_with_all_of_its_words(line: str, project: Project) -> Non
 
 @pytest.mark.parametrize("line", MEANS)
 def test_the_written_job_starts_what_the_line_starts(line: str, project: Project) -> None:
-    assert_same_job(project, line)
+    assert_same_job(project, shlex.split(line))
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def test_quoted_words_come_back(words: list[str]) -> None:
 
 @given(st.text(alphabet="ab =$(){}`'\"\\\n<>|&;#-0,\t"))
 def test_no_text_is_too_strange(text: str) -> None:
-    findings(text)
+    assert all(1 <= f.line <= text.count("\n") + 1 for f in findings(text))
 
 
 def test_words_know_their_place() -> None:

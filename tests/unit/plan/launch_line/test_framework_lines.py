@@ -10,18 +10,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.framework_lines import LINES
-from support.project import Project, script, shown
+from support.pasted_line import assert_same_job
+from support.project import Project, shown
 
-from safelaunch.config.write_job import job_yaml
 from safelaunch.errors import ConfigError
-from safelaunch.plan.launch_line.parse import parse_line
 from safelaunch.plan.launch_line.read import read_line
 from safelaunch.plan.launch_line.shell import Shell
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from safelaunch.model import Plan
 
 
 @pytest.fixture
@@ -29,19 +26,9 @@ def project(tmp_path: Path) -> Project:
     return Project(tmp_path)
 
 
-def planned(project: Project, words: list[str]) -> Plan:
-    """Return the plan of a line, which is also that of the job file written from it."""
-    tree = parse_line(words)
-    plan = project.line(tree)
-    written = project.plan(job_yaml(tree, None))
-    assert shown(written) == shown(plan)
-    assert script(written) == script(plan)
-    return plan
-
-
 @pytest.mark.parametrize("line", LINES)
 def test_a_written_job_runs_the_same_script_as_the_line(line: str, project: Project) -> None:
-    planned(project, shlex.split(line))
+    assert_same_job(project, shlex.split(line))
 
 
 # what stands before the words of a program, and where those begin in the plan
@@ -81,7 +68,7 @@ WORD = st.text(st.characters(codec="utf-8", exclude_characters="\0\r$", max_code
 )
 @given(st.sampled_from(sorted(BEFORE)), st.lists(WORD, max_size=6))
 def test_any_words_reach_the_program(project: Project, before: str, words: list[str]) -> None:
-    plan = planned(project, [*before.split(" "), *words])
+    plan = assert_same_job(project, [*before.split(" "), *words])
     start = BEFORE[before]
     assert shown(plan)[start : start + len(words)] == words
 
@@ -106,7 +93,7 @@ COUNTS = {
 
 @pytest.mark.parametrize("line", COUNTS)
 def test_a_line_says_how_many_ranks_there_are(line: str, project: Project) -> None:
-    assert planned(project, line.split(" ")).topology.processes == COUNTS[line]
+    assert assert_same_job(project, line.split(" ")).topology.processes == COUNTS[line]
 
 
 VARIABLES = (
@@ -154,7 +141,7 @@ VARIABLES = (
 def test_a_line_that_means_more_runs_word_for_word(line: str, project: Project) -> None:
     words = line.split(" ")
     variables = [word for word in words if re.match(r"[A-Z_]+=", word)]
-    plan = planned(project, words)
+    plan = assert_same_job(project, words)
     assert plan.launcher == "command"
     assert shown(plan) == words[len(variables) :]
     assert [f"{name}={plan.nodes[0].env[name].value}" for name in VARIABLES
@@ -164,7 +151,7 @@ def test_a_line_that_means_more_runs_word_for_word(line: str, project: Project) 
 @pytest.mark.parametrize("program", ["swift sft", "megatron pt", "llamafactory-cli train x.yaml"])
 def test_a_line_of_one_of_several_nodes_starts_that_one(program: str, project: Project) -> None:
     line = f"NNODES=2 NODE_RANK=1 MASTER_ADDR=10.0.0.5 NPROC_PER_NODE=4 {program}"
-    plan = planned(project, line.split(" "))
+    plan = assert_same_job(project, line.split(" "))
     assert (plan.topology.nodes, plan.topology.processes, plan.topology.node_rank) == (2, 4, 1)
     assert plan.manual_node == "1 of 2, rendezvous 10.0.0.5:29500"
 
@@ -226,14 +213,16 @@ def test_a_job_that_does_not_fit_is_refused(text: str, project: Project) -> None
 
 
 def test_a_file_of_settings_keeps_its_timeout(project: Project) -> None:
-    with_file, without = (planned(project, f"swift sft {word} --x 1".split(" "))
+    with_file, without = (assert_same_job(project, f"swift sft {word} --x 1".split(" "))
                           for word in ("s.yaml", "--y"))  # fmt: skip
     assert ("--ddp_timeout" in shown(with_file), "--ddp_timeout" in shown(without)) == (False, True)
 
 
 def test_gpus_without_a_count_leave_the_count_to_accelerate(project: Project) -> None:
     """Since a file of settings may say another one."""
-    plan = planned(project, ["CUDA_VISIBLE_DEVICES=0,1", "trl", "grpo", "--config", "x.yaml"])
+    plan = assert_same_job(
+        project, ["CUDA_VISIBLE_DEVICES=0,1", "trl", "grpo", "--config", "x.yaml"]
+    )
     assert "--num_processes" not in shown(plan)
 
 
@@ -265,7 +254,7 @@ def test_several_ranks_on_the_cpu_are_asked_of_accelerate(project: Project) -> N
 def test_ranks_share_the_cores_and_workers_are_left_alone(
     line: str, *, share: bool, project: Project
 ) -> None:
-    plan = planned(project, line.split(" "))
+    plan = assert_same_job(project, line.split(" "))
     assert ("OMP_NUM_THREADS" in plan.nodes[0].env) is share
 
 
@@ -292,4 +281,4 @@ def test_ranks_share_the_cores_and_workers_are_left_alone(
 def test_the_only_process_of_a_job_is_known(
     line: str, single: str | None, project: Project
 ) -> None:
-    assert planned(project, line.split(" ")).nodes[0].single == single
+    assert assert_same_job(project, line.split(" ")).nodes[0].single == single

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from support.project import Project, script, shown
+from support.pasted_line import assert_same_job, plain
+from support.project import Project
 
 from safelaunch.config.write_job import job_yaml
 from safelaunch.config.yaml_io.reader import parse
@@ -15,8 +16,6 @@ from safelaunch.plan.launch_line.parse import default_name, parse_line
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from safelaunch.config.yaml_io.node import Node
 
 
 @pytest.fixture
@@ -29,12 +28,6 @@ def project(tmp_path: Path) -> Project:
 def keys(line: str) -> dict[str, object]:
     """Return the keys of the job that a line means."""
     return {key.text: plain(value) for key, value in parse_line(line.split(" ")).items}
-
-
-def plain(node: Node) -> object:
-    if node.kind == "map":
-        return {k.text: plain(v) for k, v in node.items}
-    return [item.text for item in node.items] if node.kind == "list" else node.text
 
 
 def refused(*words: str) -> str:
@@ -537,19 +530,9 @@ def test_what_contradicts_the_launcher_is_refused(project: Project, line: str) -
 # -- there and back --------------------------------------------------------------------------------
 
 
-def same(project: Project, words: list[str]) -> None:
-    """Assert that a line and the job file written from it give the same script and words."""
-    tree = parse_line(words)
-    direct = project.line(tree)
-    written = project.plan(job_yaml(tree, None))
-    assert shown(written) == shown(direct)
-    assert script(written) == script(direct)
-    assert written.supervision == direct.supervision
-
-
 @pytest.mark.parametrize("line", [line for line in MEANS if "num_machines 2" not in line])
 def test_a_written_job_runs_the_same_script_as_the_line(line: str, project: Project) -> None:
-    same(project, line.split(" "))
+    assert_same_job(project, line.split(" "))
 
 
 WORD = st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), max_size=20) | (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from support.pasted_line import plain
 from support.project import Project, script, shown
 
 from safelaunch.config.write_job import job_yaml
@@ -24,12 +25,6 @@ RANKS = "torchrun --nproc_per_node 2 train.py"
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     return Project(tmp_path / "project")
-
-
-def plain(node: Node) -> object:
-    if node.kind == "map":
-        return {k.text: plain(v) for k, v in node.items}
-    return [item.text for item in node.items] if node.kind == "list" else node.text
 
 
 def read(words: Sequence[str], exported: Mapping[str, str]) -> tuple[Node, tuple[str, ...]]:
