@@ -176,5 +176,5 @@ class HostContext:
         processes = self.plan.processes
         if processes is not None:
             return processes
-        gpus = self.get("gpus", "cards")
+        gpus = self.get("gpus", "cards") or self.get("gpus", "others")
         return len(gpus) if gpus else None

@@ -21,6 +21,8 @@ FAMILIES = ("environment", "hardware", "network", "project", "arithmetic")
 QUICK = (
     "environment.interpreter",
     "hardware.gpus",
+    "hardware.profile_fit",
+    "hardware.visibility",
     "hardware.gpu_state",
     "hardware.resources",
     "network.interfaces",
@@ -39,6 +41,7 @@ MODULES = (
     "environment.packages",
     "environment.jit_builds",
     "environment.versions",
+    "hardware.precision",
     "hardware.interconnect",
     "network.reachability",
 )

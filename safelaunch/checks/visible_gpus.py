@@ -9,42 +9,51 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from safelaunch import environ
 from safelaunch.checks.answers import NotKnown
 from safelaunch.checks.job_options import inherited_environ
-from safelaunch.runtime.start.accelerators import ACCELERATORS
+from safelaunch.runtime.start.accelerators import ACCELERATORS, select, split_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from safelaunch.checks.context import HostContext
-    from safelaunch.runtime.start.accelerators import Accelerator
+    from safelaunch.runtime.start.accelerators import Accelerator, Selected
 
 Gpu = dict[str, Any]  # an entry of `gpus.cards` of the facts
 
 
 class VisibleGpus(NamedTuple):
-    """The GPUs that a job sees. `words` are those of the variable; None: all GPUs."""
+    """The GPUs that a job sees. `words` are those of the variables; None: all GPUs."""
 
     words: tuple[str, ...] | None
     gpus: tuple[Gpu, ...]
     missing: tuple[str, ...]  # words that name no GPU
     origin: str = ""  # what sets the variable
+    variable: str = ""
+    below: str = ""  # the setting of the runtime below, which the variable's indices count in
 
 
 def kind(host: HostContext) -> Accelerator:
-    """Return the names of the accelerators that the job's profile is for; else those of CUDA."""
-    return ACCELERATORS[_kind(host)]
+    """Return the names of the accelerators that the job's profile is for; else of the host's."""
+    return ACCELERATORS[kind_name(host)]
 
 
-def _kind(host: HostContext) -> str:
-    return host.profile.accelerator if host.profile is not None else "cuda"
+def kind_name(host: HostContext) -> str:
+    """Return the kind of accelerator of the job's profile; else the one that the host has."""
+    if host.profile is not None:
+        return host.profile.accelerator
+    if not host.get("gpus", "cards"):
+        others = {gpu["accelerator"] for gpu in host.get("gpus", "others") or ()}
+        if len(others) == 1:
+            return str(others.pop())
+    return "cuda"
 
 
 def all_gpus(host: HostContext) -> list[Gpu]:
     """Return all GPUs of the host, or what the job's profile is for. Raises NotKnown."""
-    if _kind(host) not in ("cuda", "cpu"):
+    if kind_name(host) not in ("cuda", "cpu"):
         others: list[Gpu] | None = host.get("gpus", "others")
         if others is None:
             raise NotKnown(f"the {kind(host).title}s are not known")
-        return [gpu for gpu in others if gpu["accelerator"] == _kind(host)]
+        return [gpu for gpu in others if gpu["accelerator"] == kind_name(host)]
     gpus: list[Gpu] | None = host.get("gpus", "cards")
     if not gpus and host.get("gpus", "count") is None:
         late = host.get("gpus", "late", "query")
@@ -62,31 +71,31 @@ def has_devices(host: HostContext) -> bool:
     return needs_device(host) is not False and bool(all_gpus(host))
 
 
-def needs_device(host: HostContext) -> bool | None:
-    """Whether the job is to compute on GPUs or NPUs; None where nothing says so."""
-    return True if _kind(host) not in ("cuda", "cpu") else needs_gpu(host)
-
-
 def visible(host: HostContext) -> VisibleGpus:
     """Return the GPUs that the job's processes see, in their order. Raises NotKnown.
 
     What follows a name of no GPU is not visible either (CUDA programming guide).
     """
     gpus = all_gpus(host)
-    value, origin = visible_devices(host)
-    if value is None:
+    selected = selection(host)
+    if selected is None:
         return VisibleGpus(None, tuple(gpus), ())
-    words = split_words(value)
-    named = [_named(word, gpus, host.get("gpus", "slices")) for word in words]
-    missing = tuple(word for word, gpu in zip(words, named, strict=True) if gpu is None)
+    named = [_named(word, gpus, host.get("gpus", "slices")) for word in selected.words]
+    missing = [word for word, gpu in zip(selected.words, named, strict=True) if gpu is None]
     return VisibleGpus(
-        words, tuple(filter(None, itertools.takewhile(bool, named))), missing, origin
+        split_words(selected.value),
+        tuple(filter(None, itertools.takewhile(bool, named))),
+        (*missing, *selected.missing),
+        setting(host, selected.variable)[1],
+        selected.variable,
+        selected.below,
     )
 
 
-def split_words(value: str) -> tuple[str, ...]:
-    """Return the words of a CUDA_VISIBLE_DEVICES."""
-    return tuple(word.strip() for word in value.split(",") if word.strip())
+def selection(host: HostContext) -> Selected | None:
+    """Return which devices the job's variables leave, on all levels; None: all of them."""
+    levels = kind(host).levels
+    return select(kind(host), {n: setting(host, n)[0] for level in levels for n in level})
 
 
 def _named(word: str, gpus: Sequence[Gpu], slices: Sequence[Gpu] | None) -> Gpu | None:
@@ -110,7 +119,7 @@ def as_indices(host: HostContext, words: Iterable[str]) -> set[str]:
     indices = set()
     for word in words:
         try:
-            gpu = _named(word, host.get("gpus", "cards") or (), host.get("gpus", "slices"))
+            gpu = _named(word, all_gpus(host), host.get("gpus", "slices"))
         except NotKnown:
             gpu = None
         # two slices of a GPU are not the same
@@ -120,9 +129,16 @@ def as_indices(host: HostContext, words: Iterable[str]) -> set[str]:
 
 def visible_devices(host: HostContext) -> tuple[str | None, str]:
     """Return what selects the job's devices as it will be, and what sets it; None: not set."""
+    selected = selection(host)
+    if selected is None:
+        return None, ""
+    return ",".join((*selected.words, *selected.missing)), setting(host, selected.variable)[1]
+
+
+def setting(host: HostContext, name: str) -> tuple[str | None, str]:
+    """Return the value that a variable will have in the job, and what sets it; None: not set."""
     if host.node is None:
         return None, ""
-    name = kind(host).devices
     if name in host.node.env:
         var = host.node.env[name]
         return (None if var.value is None else str(var.value)), str(var.origin)
@@ -134,8 +150,13 @@ def visible_devices(host: HostContext) -> tuple[str | None, str]:
 
 def needs_gpu(host: HostContext) -> bool | None:
     """Whether the job is to compute on NVIDIA GPUs of the host; None where nothing says so."""
+    return needs_device(host) if kind_name(host) == "cuda" else False
+
+
+def needs_device(host: HostContext) -> bool | None:
+    """Whether the job is to compute on GPUs or NPUs; None where nothing says so."""
     if host.profile is not None:
-        return host.profile.accelerator == "cuda"
+        return host.profile.accelerator != "cpu"
     if host.node is None:
         return None
     value, _ = visible_devices(host)

@@ -19,8 +19,7 @@ from safelaunch.errors import ConfigError, StartError
 from safelaunch.model import NodePlan, Slot, Template, bind_word
 from safelaunch.plan import gates
 from safelaunch.runtime import FOLDER, commands
-from safelaunch.runtime.start import run_dir
-from safelaunch.runtime.start.accelerators import DEVICE_VARIABLES
+from safelaunch.runtime.start import accelerators, run_dir
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -197,17 +196,18 @@ def saved_versions(home: str) -> Mapping[str, str]:
 
 
 def visible_gpus(node: NodePlan, environ_: Mapping[str, str]) -> list[str] | None:
-    """Return the GPUs that CUDA_VISIBLE_DEVICES, or that of another kind, names; None for all."""
-    planned = {n: node.env[n].value for n in DEVICE_VARIABLES if n in node.env}
-    inherited = {
+    """Return the GPUs that CUDA_VISIBLE_DEVICES, or that of another kind, leaves; None for all."""
+    planned = {n: node.env[n].value for n in accelerators.DEVICE_VARIABLES if n in node.env}
+    values = {
         n: environ_.get(n)
-        for n in DEVICE_VARIABLES
+        for n in accelerators.DEVICE_VARIABLES
         if n not in planned and (node.keep is None or environ.matches(n, node.keep))
     }
-    for value in (*planned.values(), *inherited.values()):
-        if value is not None:
-            return [gpu for gpu in str(value).split(",") if gpu.strip()]
-    return None
+    texts = {n: None if value is None else str(value) for n, value in planned.items()}
+    is_planned = any(value is not None for value in texts.values())
+    kind = accelerators.ACCELERATORS[accelerators.kind_of(texts if is_planned else values)]
+    selected = accelerators.select(kind, {**values, **texts})
+    return None if selected is None else list(selected.words)
 
 
 def inherited(

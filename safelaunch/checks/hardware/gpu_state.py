@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from safelaunch.checks import job_options, visible_gpus
 from safelaunch.checks.answers import Answer, NotKnown, fail, ok, warn
 from safelaunch.checks.registry import check
-from safelaunch.runtime.start.accelerators import DEVICE_VARIABLES
+from safelaunch.runtime.start import accelerators
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -169,7 +169,11 @@ def _describe(host: HostContext, process: dict[str, Any]) -> str:
 
 def _unused_gpus(host: HostContext, used: set[str], needed: int) -> str | None:
     """Return the option for enough GPUs that are not used; None where too few are left."""
-    free = [gpu for gpu in host.get("gpus", "cards") or () if str(gpu["index"]) not in used]
+    try:
+        gpus = visible_gpus.all_gpus(host)
+    except NotKnown:
+        gpus = []
+    free = [gpu for gpu in gpus if str(gpu["index"]) not in used]
     if len(free) < needed:
         return None
     return f"`--set 'gpus={visible_gpus.indices(free[:needed])}'`"
@@ -180,7 +184,7 @@ def _unused_gpus(host: HostContext, used: set[str], needed: int) -> str | None:
 )
 def sets(host: HostContext) -> Answer | None:
     """Whether no live run of safelaunch uses GPUs of this job: a trainer and its server, say."""
-    needed = visible_gpus.needs_gpu(host)
+    needed = visible_gpus.needs_device(host)
     own = _indices(host, visible_gpus.visible_devices(host)[0])
     if needed is False or (own is None and needed is None):
         return None
@@ -208,7 +212,7 @@ def sets(host: HostContext) -> Answer | None:
 def _indices(host: HostContext, devices: str | None) -> set[str] | None:
     if devices is None:
         return None
-    return visible_gpus.as_indices(host, visible_gpus.split_words(devices))
+    return visible_gpus.as_indices(host, accelerators.split_words(devices))
 
 
 def _devices_of_run(run: dict[str, Any]) -> str | None:
@@ -216,10 +220,13 @@ def _devices_of_run(run: dict[str, Any]) -> str | None:
     rank = str(run.get("node") or "").rpartition("-")[2]
     try:
         node = next(n for n in run["plan"]["nodes"] if str(n["node_rank"]) == rank)
-        value = next(node["env"][n]["value"] for n in DEVICE_VARIABLES if n in node["env"])
+        values = {n: str(value) for n in accelerators.DEVICE_VARIABLES if n in node["env"]
+                  if (value := node["env"][n]["value"]) is not None}  # fmt: skip
     except (TypeError, KeyError, StopIteration, AttributeError):
         return None
-    return value if isinstance(value, str) else None
+    kind = accelerators.ACCELERATORS[accelerators.kind_of(values)]
+    selected = accelerators.select(kind, values)
+    return None if selected is None else ",".join(selected.words)
 
 
 @check("gpu-engine", needs=("gpus",), source="TRL, GRPOConfig: vllm_device, vllm_mode")

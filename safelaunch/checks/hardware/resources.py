@@ -9,6 +9,7 @@ from safelaunch import launchers
 from safelaunch.checks import job_options, visible_gpus
 from safelaunch.checks.answers import Answer, NotKnown, fail, ok, warn
 from safelaunch.checks.registry import check
+from safelaunch.runtime.start.accelerators import split_words
 from safelaunch.runtime.units import job_size
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def _memory(host: HostContext, gpu: Gpu) -> int | None:
     """Return the bytes of a GPU, or of the smallest slice of it that the job may get."""
     if not gpu.get("mig"):
         return None if gpu["memory_mib"] is None else gpu["memory_mib"] * _MIB
-    words = visible_gpus.split_words(visible_gpus.visible_devices(host)[0] or "")
+    words = split_words(visible_gpus.visible_devices(host)[0] or "")
     named = tuple(word for word in words if word.startswith("MIG-"))
     sizes = [
         piece["memory_mib"]
@@ -157,7 +158,7 @@ def shared_memory(host: HostContext) -> Answer | None:
 def _shares_memory(host: HostContext) -> bool:
     """Whether the job has processes that share memory: ranks on GPUs, or data loaders."""
     several = host.plan.processes is None or host.plan.processes > 1
-    if several and visible_gpus.needs_gpu(host) is not False:
+    if several and visible_gpus.needs_device(host) is not False:
         return True
     workers = job_options.first_value(job_options.options(host.job), *_WORKERS)
     return workers not in (None, "0", "1")

@@ -144,7 +144,9 @@ def others() -> dict[str, dict[str, Any]]:
         if path is None:
             continue
         tools[name] = {"path": path}
-        if words and not (name == "rocm-smi" and "amd-smi" in tools):
+        # amd-smi of an older ROCm than the driver lists no GPU, and rocm-smi does
+        is_listed = re.search(r"^GPU: \d", str(tools.get("amd-smi", {}).get("text")), re.MULTILINE)
+        if words and not (name == "rocm-smi" and is_listed):
             output = commands.run([path, *words])
             tools[name] = dict(vars(output), path=path, command=" ".join([name, *words]))
     return tools

@@ -33,6 +33,23 @@ def test_visible_gpus_are_those_that_the_job_will_see(
 
 
 @pytest.mark.parametrize(
+    ("environ", "visible"),
+    [
+        ({"ROCR_VISIBLE_DEVICES": "4,5", "HIP_VISIBLE_DEVICES": "1"}, ["5"]),
+        ({"ROCR_VISIBLE_DEVICES": "4,5"}, ["4", "5"]),
+        ({"ROCR_VISIBLE_DEVICES": "4,5", "CUDA_VISIBLE_DEVICES": "4,5"}, ["4", "5"]),
+        ({"HIP_VISIBLE_DEVICES": "1", "CUDA_VISIBLE_DEVICES": "2,3"}, ["1"]),
+        ({"ASCEND_RT_VISIBLE_DEVICES": "6,7"}, ["6", "7"]),
+        ({"CUDA_VISIBLE_DEVICES": ""}, []),
+    ],
+)
+def test_visible_devices_are_what_the_runtimes_of_each_maker_leave(
+    tmp_path: Path, environ: dict[str, str], visible: list[str]
+) -> None:
+    assert preflight.visible_gpus(Project(tmp_path).node(JOB), environ) == visible
+
+
+@pytest.mark.parametrize(
     ("keys", "removed"),
     [
         ("", ["WORLD_SIZE", "SLURM_* (2)", "PYTHONHOME"]),
