@@ -42,6 +42,7 @@ MODULES = (
     "environment.jit_builds",
     "environment.versions",
     "hardware.precision",
+    "hardware.gpu_health",
     "hardware.interconnect",
     "network.reachability",
 )

@@ -55,6 +55,7 @@ def gpus(answers: Mapping[str, Any], other_tools: object) -> dict[str, Any]:
         "slices": [asdict(device) for device in _slices(xml, listed)]
         if xml.cards is not None or "list" in reports
         else None,
+        "health": _health(xml, cards),
         "processes": _processes(reports, cards, as_dict(answers.get("users"))),
         "topology": _topology(reports.get("topology", Report()).matrix),
         "peers": _peers(reports.get("peers", Report()).peers),
@@ -130,6 +131,16 @@ def _slices(xml: Report, listed: Report) -> Sequence[MigDevice]:
         return listed.slices or xml.slices
     by_position = {(device.card, device.device): device for device in xml.slices}
     return [_merge(by_position.get((d.card, d.device)), d) for d in listed.slices]
+
+
+def _health(xml: Report, cards: Sequence[Card]) -> list[dict[str, Any]]:
+    """Return the health of the GPUs that the XML has; the query may list others before them."""
+    by_bus = {_bus(card.bus_id): card.index for card in cards}
+    buses = {card.index: _bus(card.bus_id) for card in xml.cards or ()}
+    return [
+        {**asdict(health), "card": by_bus.get(buses.get(health.card, ""), health.card)}
+        for health in xml.health
+    ]
 
 
 def _processes(

@@ -50,6 +50,26 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuHealth:
+    """Errors, limits and modes of a GPU that slow a job down or end it."""
+
+    card: int
+    uncorrected: int | None = None  # memory errors since the driver was loaded
+    ecc: str | None = None  # Enabled, Disabled
+    ecc_pending: str | None = None
+    remap_pending: bool = False  # a row of memory, or a page, is replaced by the next reset
+    remap_failed: bool = False
+    reset_required: bool = False
+    slowdowns: tuple[str, ...] = ()  # active reasons: hw_thermal_slowdown, ...
+    power_limit_w: float | None = None
+    power_default_w: float | None = None
+    width: int | None = None  # PCIe lanes
+    width_max: int | None = None
+    compute_mode: str | None = None  # Default, Exclusive_Process, Prohibited
+    cluster: str | None = None  # UUID of the NVLink domain, of zeros where there is none
+
+
+@dataclass(frozen=True, slots=True)
 class GpuProcess:
     """A process that uses memory of a GPU."""
 
@@ -148,6 +168,7 @@ class Report:
     attached: int | None = None
     cards: tuple[Card, ...] | None = None
     slices: tuple[MigDevice, ...] = ()
+    health: tuple[GpuHealth, ...] = ()
     processes: tuple[GpuProcess, ...] | None = None
     matrix: Matrix | None = None
     peers: PeerAccess | None = None

@@ -10,6 +10,7 @@ import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from safelaunch.hostfacts.tools.cells import cell_text, parse_mib, parse_number, parse_version
+from safelaunch.hostfacts.tools.nvidia_smi.health import read_health
 from safelaunch.hostfacts.tools.report import Card, GpuProcess, MigDevice, Report
 
 if TYPE_CHECKING:
@@ -126,6 +127,7 @@ def _report(head: dict[str, str], gpus: Sequence[_Gpu]) -> Report:
         cuda=parse_version(head.get("cuda_umd_version")) or parse_version(head.get("cuda_version")),
         attached=parse_number(head.get("attached_gpus")),
         cards=tuple(_card(index, gpu) for index, gpu in enumerate(gpus)),
+        health=tuple(read_health(index, gpu.fields) for index, gpu in enumerate(gpus)),
         slices=tuple(
             MigDevice(
                 index,
