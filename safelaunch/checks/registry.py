@@ -44,6 +44,8 @@ MODULES = (
     "hardware.precision",
     "hardware.gpu_health",
     "hardware.interconnect",
+    "hardware.peer_paths",
+    "hardware.cpu_binding",
     "network.reachability",
 )
 

@@ -123,7 +123,16 @@ KINDS: dict[str, Callable[..., Any]] = {
     **{
         name: functools.partial(_rare, name)
         for name in (
-            *("reach", "hostname", "home", "checkpoint", "newest_checkpoints", "hub", "size"),
+            *(
+                "reach",
+                "hostname",
+                "home",
+                "checkpoint",
+                "newest_checkpoints",
+                "hub",
+                "size",
+                "kernel",
+            ),
         )
     },
 }

@@ -1,4 +1,4 @@
-"""Answers to the rarer questions of checks (questions.py): servers, checkpoints, caches, sizes.
+"""Answers to rarer questions of checks (questions.py): servers, checkpoints, caches, the kernel.
 
 Nothing is changed; `reach` opens a connection and closes it without a word.
 """
@@ -29,6 +29,10 @@ _MARKS = ("trainer_state.json", "latest", "latest_checkpointed_iteration.txt", "
 # what only a trainer leaves there: a pretrained model has none of it
 _TRAINER = (*_MARKS[:4], "optimizer", "random_states", "rng_state", "scheduler", "training_state",
             "global_step", "mp_rank", "__0_")  # fmt: skip
+_MAKERS = ("0x10de", "0x1002")  # of NVIDIA, AMD
+_DISPLAY = ("0x03", "0x12")  # PCI classes: display controller, processing accelerator
+_PEER_MODULES = ("nvidia_peermem", "nv_peer_mem")
+_MAX_DEVICES = 512
 _STEP = ("checkpoint-", "global_step", "iter_", "step_", "epoch")
 
 
@@ -134,3 +138,44 @@ def size(cwd: str, word: str) -> dict[str, Any]:
         count += 1
         is_whole = count < _MAX_FILES and time.monotonic() <= until
     return {"bytes": total, "files": count, "whole": is_whole}
+
+
+def kernel(_: str, root: str = "/") -> dict[str, Any]:
+    """Return what the kernel says of the ways between devices.
+
+    `iommu` is {bus id of a GPU: type of its group}, DMA or DMA-FQ where addresses are translated,
+    identity where they are not; `is_open` whether NVIDIA's driver is the open one.
+    """
+    words = read(os.path.join(root, "proc/cmdline"), 1 << 14).split()
+    modules = read(os.path.join(root, "proc/modules"), 1 << 18)
+    names = {line.split(" ")[0] for line in modules.splitlines()}
+    version = read(os.path.join(root, "proc/driver/nvidia/version"), 1 << 14)
+    channels = os.path.join(root, "dev/nvidia-caps-imex-channels")
+    return {
+        "iommu": _iommu(os.path.join(root, "sys/bus/pci/devices")),
+        "options": [word for word in words if "iommu" in word.lower()],
+        "peer_modules": [name for name in _PEER_MODULES if name in names],
+        "modules_seen": bool(names),
+        "is_open": "Open Kernel Module" in version,
+        "imex": any(
+            read(os.path.join(root, "proc", pid, "comm"), 64).startswith("nvidia-imex")
+            for pid in folders(os.path.join(root, "proc"))
+            if pid.isdigit()
+        ),
+        "imex_channels": len(folders(channels)),
+        "cores": sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
+    }
+
+
+def _iommu(folder: str) -> dict[str, str]:
+    types = {}
+    for bus in sorted(folders(folder))[:_MAX_DEVICES]:
+        device = os.path.join(folder, bus)
+        if read(os.path.join(device, "vendor"), 16).strip() not in _MAKERS:
+            continue
+        if not read(os.path.join(device, "class"), 16).startswith(_DISPLAY):
+            continue
+        kind = read(os.path.join(device, "iommu_group", "type"), 32).strip()
+        if kind:
+            types[bus] = kind
+    return types
