@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from safelaunch import launchers
 from safelaunch.errors import did_you_mean
-from safelaunch.lint.env import combinations, values
+from safelaunch.lint.env import choices, combinations, values
 from safelaunch.lint.env.model import Facts, VariableProblem, VariableTable, parse_version
 from safelaunch.lint.finding import ERROR, NOTE, WARNING
 
@@ -61,9 +61,10 @@ def check_variable(name: str, value: str | None, facts: Facts) -> Iterator[Varia
     if problem is not None:
         yield problem
     entry = table().variables.get(name)
-    if value is None or entry is None:
+    if value is None:
         return
-    value_problem = values.check(name, value, entry)
+    value_problem = values.check(name, value, entry) if entry is not None else None
+    value_problem = value_problem or choices.check(name, value)
     if value_problem is not None:
         yield value_problem
 

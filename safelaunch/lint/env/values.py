@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.config.schema.text_checks import shorten
+from safelaunch.lint.env import allocator
 from safelaunch.lint.env.model import VariableProblem
 from safelaunch.lint.finding import ERROR, WARNING
 
@@ -140,6 +141,9 @@ _CHUNK = _ValueRule(
     WARNING,  # NVIDIA's own recipes set 2 MiB
 )
 _SPECIAL = {
+    "PYTORCH_ALLOC_CONF": allocator.check,
+    "PYTORCH_CUDA_ALLOC_CONF": allocator.check,
+    "PYTORCH_HIP_ALLOC_CONF": allocator.check,
     "NCCL_P2P_LEVEL": _level,
     "NCCL_NET_GDR_LEVEL": _level,
     "NCCL_DEBUG_FILE": _debug_file,
