@@ -49,7 +49,7 @@ def check(name: str, value: str) -> VariableProblem | None:
     return None
 
 
-def _entry_problem(entry: str) -> tuple[str, str] | None:
+def _entry_problem(entry: str) -> tuple[str, str] | None:  # noqa: C901, PLR0911 - one branch for each rule of the parser
     """Return what is wrong with `key:value`, and what to write."""
     key, colon, setting = entry.partition(":")
     if not colon:

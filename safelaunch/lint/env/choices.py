@@ -50,21 +50,21 @@ _ALGORITHMS = (
     "Collnet",  # before 2.14
 )
 _FUNCTION = r"(allgather|allreduce|broadcast|reduce|reducescatter|default):"
-_LOGS = tuple(
-    """
-    all annotation aot aot_graphs aot_graphs_effects aot_joint_graph async_compile
-    auto_chunker autograd autotuning benchmarking bytecode c10d cache caching
-    compiled_autograd compiled_autograd_verbose compute_dependencies cudagraph_static_inputs
-    cudagraphs ddp ddp_graphs distributed dtensor dynamic dynamo export fake_tensor fsdp
-    fusion graph graph_breaks graph_code graph_code_verbose graph_region_expansion
-    graph_sizes guards hierarchical_compile incremental inductor inductor_metrics
-    ir_post_fusion ir_pre_fusion kernel_code loop_ordering loop_tiling native_dsl
-    node_runtime_estimation not_implemented onnx onnx_diagnostics output_code overlap
-    overlap_scheduling perf_hints post_grad_graphs pp pre_grad_graphs recompiles
-    recompiles_verbose schedule side_effects sym_node torch trace_bytecode trace_call
-    trace_shape_events trace_source verbose_guards
-    """.split()
-)
+_LOGS = (
+    "all", "annotation", "aot", "aot_graphs", "aot_graphs_effects", "aot_joint_graph",
+    "async_compile", "auto_chunker", "autograd", "autotuning", "benchmarking", "bytecode",
+    "c10d", "cache", "caching", "compiled_autograd", "compiled_autograd_verbose",
+    "compute_dependencies", "cudagraph_static_inputs", "cudagraphs", "ddp", "ddp_graphs",
+    "distributed", "dtensor", "dynamic", "dynamo", "export", "fake_tensor", "fsdp", "fusion",
+    "graph", "graph_breaks", "graph_code", "graph_code_verbose", "graph_region_expansion",
+    "graph_sizes", "guards", "hierarchical_compile", "incremental", "inductor",
+    "inductor_metrics", "ir_post_fusion", "ir_pre_fusion", "kernel_code", "loop_ordering",
+    "loop_tiling", "native_dsl", "node_runtime_estimation", "not_implemented", "onnx",
+    "onnx_diagnostics", "output_code", "overlap", "overlap_scheduling", "perf_hints",
+    "post_grad_graphs", "pp", "pre_grad_graphs", "recompiles", "recompiles_verbose", "schedule",
+    "side_effects", "sym_node", "torch", "trace_bytecode", "trace_call", "trace_shape_events",
+    "trace_source", "verbose_guards",
+)  # fmt: skip
 _ARCHITECTURE = (
     r"native|(Kepler|Maxwell|Pascal|Volta|Turing|Ampere|Ada|Hopper|Blackwell)(\+Tegra|\+Tesla)?"
     r"|\d+\.\d[af]?(\+PTX)?"
