@@ -1,7 +1,7 @@
 """Reads PYTORCH_ALLOC_CONF and its older names as PyTorch's own parser does.
 
 Sources: c10/core/AllocatorConfig.h of PyTorch 2.13, tried with `_accelerator_setAllocatorSettings`
-on 2026-11-24; older releases refuse the same values.
+on 2026-11-24. Other releases were not tried, and the names of keys are those of the documentation.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The words that variables take where a library refuses or ignores every other one.
 
 A variable whose words depend on the release or on plug-ins is not listed: a wrong finding is worse
-than a missed one. Each entry has the source that was read, and all were read on `CHECKED`.
+than a missed one. Each entry names its source. Only those in `READ` were opened, on `CHECKED`; the
+others are from the table of variables or from memory, and are still to be compared with the source.
 """
 
 # ruff: noqa: PLC0415 - difflib is imported only for a wrong value
@@ -234,6 +235,17 @@ _EXAMPLES = {
     "OMP_NUM_THREADS": "OMP_NUM_THREADS=8",
     "TOKENIZERS_PARALLELISM": "TOKENIZERS_PARALLELISM=false",
 }
+
+
+# entries whose words were compared with the source's text
+READ = frozenset(
+    {
+        *("ACCELERATE_MIXED_PRECISION", "ACCELERATE_LOG_LEVEL", "FSDP_SHARDING_STRATEGY"),
+        *("FSDP_AUTO_WRAP_POLICY", "FSDP_BACKWARD_PREFETCH", "FSDP_STATE_DICT_TYPE"),
+        *("TORCH_LOGS", "TORCH_CUDA_ARCH_LIST", "VLLM_USE_V1", "VLLM_CONFIGURE_LOGGING"),
+        *("VLLM_ENABLE_V1_MULTIPROCESSING", "VLLM_SERVER_DEV_MODE", "VLLM_RPC_TIMEOUT"),
+    }
+)
 
 
 def check(name: str, value: str) -> VariableProblem | None:
