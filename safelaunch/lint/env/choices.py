@@ -1,8 +1,8 @@
 """The words that variables take where a library refuses or ignores every other one.
 
 A variable whose words depend on the release or on plug-ins is not listed: a wrong finding is worse
-than a missed one. Each entry names its source. Only those in `READ` were opened, on `CHECKED`; the
-others are from the table of variables or from memory, and are still to be compared with the source.
+than a missed one. Each entry names its source. Those in `COMPARED` were compared with it on
+`CHECKED`; the others are still to be compared, and only warn.
 """
 
 # ruff: noqa: PLC0415 - difflib is imported only for a wrong value
@@ -237,13 +237,14 @@ _EXAMPLES = {
 }
 
 
-# entries whose words were compared with the source's text
-READ = frozenset(
+# entries whose words were compared with the source's text, or tried
+COMPARED = frozenset(
     {
         *("ACCELERATE_MIXED_PRECISION", "ACCELERATE_LOG_LEVEL", "FSDP_SHARDING_STRATEGY"),
         *("FSDP_AUTO_WRAP_POLICY", "FSDP_BACKWARD_PREFETCH", "FSDP_STATE_DICT_TYPE"),
         *("TORCH_LOGS", "TORCH_CUDA_ARCH_LIST", "VLLM_USE_V1", "VLLM_CONFIGURE_LOGGING"),
         *("VLLM_ENABLE_V1_MULTIPROCESSING", "VLLM_SERVER_DEV_MODE", "VLLM_RPC_TIMEOUT"),
+        *("TORCH_DISTRIBUTED_DEBUG", "PYTHONHASHSEED"),
     }
 )
 
@@ -265,7 +266,8 @@ def check(name: str, value: str) -> VariableProblem | None:
     fix = near or example or f"one of {', '.join(choices.words)}"
     part = "" if wrong == value else f" `{shorten(shown)}`"
     message = f"`{name}={shorten(value)}`:{part} {choices.harm}"
-    return VariableProblem("env-value", name, message, fix, choices.severity)
+    severity = choices.severity if name in COMPARED else WARNING
+    return VariableProblem("env-value", name, message, fix, severity)
 
 
 def _is_right(word: str, choices: Choices) -> bool:

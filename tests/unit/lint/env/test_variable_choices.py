@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from safelaunch.lint.env.choices import CHOICES, READ
+from safelaunch.lint.env.choices import CHOICES, COMPARED
 from safelaunch.lint.env.names import check
 
 WRONG = [
@@ -79,5 +79,10 @@ def test_each_list_of_words_has_its_source(name: str) -> None:
     assert CHOICES[name].source
 
 
-def test_sources_are_called_read_for_existing_entries_only() -> None:
-    assert CHOICES.keys() >= READ
+def test_the_names_compared_with_their_sources_have_entries() -> None:
+    assert CHOICES.keys() >= COMPARED
+
+
+def test_a_value_only_warns_where_the_words_were_not_compared_with_the_source() -> None:
+    (problem,) = check({"WANDB_MODE": "offlin"})
+    assert problem.severity == "warning"
