@@ -74,6 +74,8 @@ def parse(text: str, shown: str) -> Node:
         mark = e.problem_mark or e.context_mark
         where = Origin(shown, mark.line + 1, mark.column + 1) if mark else shown
         problem = e.problem or e.context or "not YAML"
+        if "nesting depth" in problem:  # libyaml from PyYAML 6.0.4 on refuses 1000 open brackets
+            raise ConfigError(f"nested deeper than {MAX_DEPTH} levels", where=where) from None
         message = problem.replace("'\\t'", "a tab").replace("'", "`")
         raise ConfigError(message, where=where, hint=_yaml_hint(problem, text, mark)) from None
     except UnicodeEncodeError:
