@@ -1,7 +1,7 @@
 """Messages between the supervisors of one run: how an attempt ended on each node, what is next.
 
 Node 0's listens, at the address and port that the start has tried; the others connect, and again
-whenever the connection is lost. Messages are lines of JSON, the first has the token of the run.
+whenever the connection is lost. Each message has a proof that its sender has the token of the run.
 Each side repeats all that it knows on a new connection, so nothing depends on one that holds.
 
 A supervisor that does not answer is no failed node: its job may go on. It counts only where there
@@ -15,18 +15,18 @@ Each sign of life has the size of the output: a hang is one only where all nodes
 from __future__ import annotations
 
 import errno
-import json
 import os
 import socket
 import time
 
+from safelaunch.runtime.messages.connection import SILENCE, PeerConnection
 from safelaunch.runtime.records import PeersAddress
 from safelaunch.runtime.supervise.control import SMOKE, readable
 from safelaunch.runtime.supervise.recovery import Decision, NodeEnd
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from typing import Any
 
     from safelaunch.runtime.records import RunRecord
@@ -34,67 +34,13 @@ if TYPE_CHECKING:
     from safelaunch.runtime.supervise.journal import Journal
 
 HEARTBEAT = 5.0  # seconds between two signs of life
-UNHEARD = 30.0  # seconds of silence after which a node is reported not to answer
+UNHEARD = SILENCE  # seconds of silence after which a node is reported not to answer
 LOST = 120.0  # and after which it is lost, where there is no output here either
 ABSENT = 20.0  # and after which it is lost where it was never heard: nodes start at once
 RETRY = 0.25  # seconds between two tries to connect
-LINE_LIMIT = 1 << 16  # bytes of a line
 FLUSH = 2.0  # seconds in which the last messages may leave
 LATE = 30.0  # seconds in which a node may still connect that must learn of a bad end
-STRANGERS = 64  # connections without a token
-STRANGER_LIMIT = 5.0  # seconds that each may take to send it,
-STRANGER_LINE = 1 << 12  # and bytes
-
-
-class _Connection:
-    """One connection, and what of it is not read or written yet."""
-
-    def __init__(self, link: socket.socket, now: float, node: int | None = None) -> None:
-        self.link = link
-        self.node = node  # None: it has sent no token
-        self.is_accepted = self.is_closed = False
-        self.opened_at = self.heard_at = self.sent_at = now
-        self.received = b""
-        self.waiting = b""
-
-    def queue(self, message: dict[str, Any]) -> None:
-        self.waiting += json.dumps(message).encode() + b"\n"
-
-    def send(self, now: float) -> None:
-        """Send what can be sent. Raises OSError."""
-        while self.waiting:
-            try:
-                sent = self.link.send(self.waiting)
-            except OSError as e:
-                if e.errno in (errno.EAGAIN, errno.EINPROGRESS, errno.ENOTCONN):
-                    return
-                raise
-            self.waiting = self.waiting[sent:]
-            self.sent_at = now
-
-    def receive(self, now: float) -> Iterator[dict[str, Any]]:
-        """Yield the messages that have come. Raises OSError, ValueError, RecursionError."""
-        while True:
-            try:
-                part = self.link.recv(LINE_LIMIT)
-            except OSError as e:
-                if e.errno in (errno.EAGAIN, errno.EINPROGRESS, errno.ENOTCONN):
-                    return
-                raise
-            if not part:
-                self.is_closed = True  # after its last message
-                return
-            self.heard_at = now
-            *lines, self.received = (self.received + part).split(b"\n")
-            for line in lines:
-                yield json.loads(line.decode("utf-8", "replace"))
-            if len(self.received) > (LINE_LIMIT if self.node is not None else STRANGER_LINE):
-                raise ValueError("a line without an end")
-
-    def is_useless(self, now: float) -> bool:
-        """Whether it is closed, or silent, or has sent no token in time."""
-        is_stranger = self.node is None and now - self.opened_at > STRANGER_LIMIT
-        return self.is_closed or is_stranger or now - self.heard_at > UNHEARD
+STRANGERS = 64  # connections without a proof
 
 
 class Peers:
@@ -110,7 +56,7 @@ class Peers:
         self.journal = journal
         self.ends: dict[int, dict[int, NodeEnd]] = {}  # attempt -> node -> how it ended
         self.next: dict[int, Decision] = {}  # attempt -> what node 0 decided after it
-        self.connections: list[_Connection] = []
+        self.connections: list[PeerConnection] = []
         self.heard: dict[int, float] = {}
         self.output: dict[int, int] = {}  # bytes by node; node 0 sends the sum of all but ours
         self.silent: set[int] = set()  # nodes that were reported not to answer
@@ -145,7 +91,7 @@ class Peers:
         while not is_asked():
             is_sending = now < until and any(c.waiting for c in self.connections)
             is_complete = now >= late or len(self.heard) >= others
-            nodes = [c.node for c in self.connections if self.is_first and c.node is not None]
+            nodes = [c.node for c in self.connections if self.is_first and c.is_accepted]
             running = set(nodes) - self.ends.get(attempt, {}).keys()
             if not is_sending and is_complete and len(running) < 2:  # noqa: PLR2004
                 break
@@ -287,10 +233,10 @@ class Peers:
             self.next_try = now + RETRY
             self._connect(now)
         for connection in list(self.connections):
-            node = connection.node
             try:
                 for message in connection.receive(now):
-                    node = self._handle(connection, message)
+                    self._handle(connection, message)
+                node = connection.node if connection.is_accepted else None
                 is_due = now - connection.sent_at > HEARTBEAT and not connection.waiting
                 if is_due and node is not None:
                     output = sum(n for other, n in self.output.items() if other != node)
@@ -300,7 +246,7 @@ class Peers:
                 self._note_refusal(getattr(e, "errno", None), now)
                 self._drop(connection)
                 continue
-            if node is not None and connection.is_accepted:
+            if node is not None:
                 self.heard[node] = max(connection.heard_at, self.heard.get(node, 0.0))
             if connection.is_useless(now):
                 self._drop(connection)
@@ -312,10 +258,10 @@ class Peers:
             except OSError:
                 return
             link.setblocking(False)
-            strangers = [c for c in self.connections if c.node is None]
+            strangers = [c for c in self.connections if not c.is_accepted]
             if len(strangers) >= STRANGERS:
                 self._drop(strangers[0])  # or strangers would keep the last node out
-            self.connections.append(_Connection(link, now))
+            self.connections.append(PeerConnection(link, now, self.token, {}))
 
     def _connect(self, now: float) -> None:
         link = socket.socket(self.family, socket.SOCK_STREAM)
@@ -325,16 +271,13 @@ class Peers:
             self._note_refusal(error, now)
             link.close()
             return
-        connection = _Connection(link, now, node=0)
-        connection.queue({"token": self.token, "node": self.node})
-        self.connections.append(connection)
-        self._repeat(connection)
+        self.connections.append(PeerConnection(link, now, self.token, {}, self.node))
 
     def _note_refusal(self, error: int | None, now: float) -> None:
         is_refused = error == errno.ECONNREFUSED
         self.refused_at = (self.refused_at or now) if is_refused else None
 
-    def _repeat(self, connection: _Connection) -> None:
+    def _repeat(self, connection: PeerConnection) -> None:
         """Queue all that is known: earlier messages may not have arrived."""
         for attempt, ends in self.ends.items():
             for node, end in ends.items():
@@ -346,30 +289,23 @@ class Peers:
 
     def _queue_all(self, message: dict[str, Any], except_for: int | None = None) -> None:
         for connection in self.connections:
-            if connection.node not in (None, except_for):
+            if connection.is_accepted and connection.node != except_for:
                 connection.queue(message)
 
-    def _handle(self, connection: _Connection, message: dict[str, Any]) -> int:
-        """Handle a message and return the node that sent it.
-
-        Raises ValueError, KeyError, TypeError for what is no message.
-        """
+    def _handle(self, connection: PeerConnection, message: dict[str, Any]) -> None:
+        """Handle a message. Raises ValueError, KeyError, TypeError for what is no message."""
         node = connection.node
-        if node is None:
-            node = message["node"]
-            if message["token"] != self.token or node not in range(1, len(self.hosts)):
-                raise ValueError("a stranger")
-            connection.node = int(node)
-            connection.queue({})
+        if node is None or node not in range(len(self.hosts)):
+            raise ValueError("no node of this run")
+        if not connection.is_accepted:
+            connection.is_accepted = True
             self._repeat(connection)
-        connection.is_accepted = True
         if "wrote" in message:
             self.output[node] = int(message["wrote"])
         if "end" in message:
             self._add_end(int(message["attempt"]), NodeEnd.from_json(message["end"]))
         elif "next" in message and not self.is_first:
             self.next[int(message["attempt"])] = Decision.from_json(message["next"])
-        return int(node)
 
     def _add_end(self, attempt: int, end: NodeEnd) -> None:
         """Record how a node ended, and pass it on."""
@@ -380,7 +316,7 @@ class Peers:
         if self.is_first or end.node == self.node:
             self._queue_all({"attempt": attempt, "end": end.to_json()}, except_for=end.node)
 
-    def _drop(self, connection: _Connection) -> None:
+    def _drop(self, connection: PeerConnection) -> None:
         self.connections.remove(connection)
         connection.link.close()
 

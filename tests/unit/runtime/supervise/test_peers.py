@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import threading
 import time
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.workspace import DEADLINE
 
+from safelaunch.runtime.messages import connection
 from safelaunch.runtime.records import PeersAddress, RunRecord
 from safelaunch.runtime.supervise import peers
 from safelaunch.runtime.supervise.peers import Peers
@@ -110,8 +112,8 @@ def test_an_end_of_an_earlier_attempt_does_not_end_this_one(three: list[Peers]) 
 
 
 def test_an_end_is_sent_again_after_a_connection_was_lost(three: list[Peers]) -> None:
-    for connection in list(three[1].connections):
-        three[1]._drop(connection)
+    for link in list(three[1].connections):
+        three[1]._drop(link)
     three[1].ended(1, failed())
     turn(three, lambda: 1 in three[2].ends.get(1, {}))
 
@@ -134,10 +136,13 @@ def test_a_node_that_comes_late_hears_of_the_failure(port: int) -> None:
             node.close(lambda: True, is_bad=True)
 
 
+NONCE = "00" * 16
 STRANGER_DATA = (
-    b'{"token": "guess", "node": 1}\n',
-    b'{"token": "secret", "node": 1e999}\n',
-    b'{"token": "secret", "node": "1"}\n',
+    b'{"token": "secret", "node": 1}\n',
+    f'{{"nonce": "{NONCE}", "node": 1e999}}\n'.encode(),
+    f'{{"nonce": "{NONCE}", "node": "1"}}\n'.encode(),
+    f'{{"nonce": "{NONCE}", "node": 1}}\n{{}}\n'.encode(),
+    f'{{"nonce": "{NONCE}", "node": 1}}\n{"0" * 64} {{}}\n'.encode(),
     b"GET / HTTP/1.0\r\n\r\n",
     b"[" * 4000 + b"\n",
     b"x" * (1 << 13),
@@ -169,6 +174,50 @@ def test_a_stranger_is_hung_up_on(port: int, data: bytes) -> None:
         first.close(lambda: True, is_bad=False)
 
 
+def test_the_secret_is_not_sent(port: int) -> None:
+    with socket.create_server(("127.0.0.1", port)) as listener:
+        second = make(port, 1)
+        try:
+            listener.setblocking(False)
+            second.serve()
+            select.select([listener], [], [], DEADLINE)
+            link, _ = listener.accept()
+            with link:
+                link.sendall(f'{{"nonce": "{NONCE}"}}\n'.encode())
+                data = b""
+
+                def has_proof() -> bool:
+                    nonlocal data
+                    data += link.recv(1 << 12)
+                    return data.count(b"\n") > 1
+
+                link.settimeout(0.1)
+
+                def is_sent() -> bool:
+                    with contextlib.suppress(TimeoutError):
+                        return has_proof()
+                    return False
+
+                second.ended(1, failed())
+                turn([second], is_sent)
+            assert b"secret" not in data
+            assert b"out of memory" not in data, "node 0 has proven nothing yet"
+        finally:
+            second.close(lambda: True, is_bad=False)
+
+
+def test_nodes_with_another_secret_do_not_meet(port: int) -> None:
+    first, second = make(port, 0), make(port, 1)
+    second.token = "another"  # noqa: S105 - of this test
+    try:
+        turn([first, second], lambda: second.connections != [])
+        turn([first, second], lambda: second.connections == [])
+        assert (first.heard, second.heard) == ({}, {})
+    finally:
+        for node in (first, second):
+            node.close(lambda: True, is_bad=False)
+
+
 def test_strangers_keep_no_node_out(port: int) -> None:
     first, strangers = make(port, 0), []
     late = make(port, 1)
@@ -185,11 +234,11 @@ def test_strangers_keep_no_node_out(port: int) -> None:
             node.close(lambda: True, is_bad=False)
 
 
-def test_a_connection_without_a_token_is_closed_in_time(
+def test_a_connection_without_a_proof_is_closed_in_time(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peers, "STRANGER_LIMIT", 0.2)
-    monkeypatch.setattr(peers, "STRANGER_LINE", 1 << 20)
+    monkeypatch.setattr(connection, "STRANGER_LIMIT", 0.2)
+    monkeypatch.setattr(connection, "STRANGER_LINE", 1 << 20)
     first = make(port, 0)
 
     def drips() -> bool:
@@ -209,8 +258,8 @@ def test_many_ends_are_sent_again_after_a_connection_was_lost(three: list[Peers]
     for attempt in range(1, 200):
         for node in three:
             node.ended(attempt, failed("x" * 300))
-    for connection in list(three[0].connections):
-        three[0]._drop(connection)
+    for link in list(three[0].connections):
+        three[0]._drop(link)
     three[0].ended(200, failed())
     turn(three, lambda: all(0 in node.ends.get(200, {}) for node in three))
 
@@ -255,8 +304,8 @@ def is_closed(link: socket.socket) -> bool:
 
 def goes_silent(several: list[Peers], seconds: float) -> None:
     """Let node 2 be unheard for so long: nobody serves it any more."""
-    for connection in [c for c in several[0].connections if c.node == 2]:
-        several[0]._drop(connection)
+    for link in [c for c in several[0].connections if c.node == 2]:
+        several[0]._drop(link)
     several[0].heard[2] = time.monotonic() - seconds
 
 
