@@ -469,6 +469,26 @@ class NodePlan:
 
 
 @dataclass(frozen=True, slots=True)
+class ManualNode:
+    """Which of several nodes is started by hand, and where their launchers meet.
+
+    `number` None: the launcher numbers them. `address` and `port` are None where the job does not
+    say them in a way that is known here.
+    """
+
+    number: int | None
+    nodes: int
+    address: str | None
+    port: int | None
+
+    def __str__(self) -> str:
+        """Return `1 of 2, rendezvous gpu1:29500`."""
+        number = "one" if self.number is None else self.number
+        port = "" if self.port is None else f":{self.port}"
+        return f"{number} of {self.nodes}, rendezvous {self.address or 'unknown'}{port}"
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What each node runs, and what the user should know about it."""
 
@@ -486,6 +506,4 @@ class Plan:
     fingerprint: Mapping[str, Word] = field(default_factory=dict)  # what a resume must find equal
     resumes: str | None = None  # id of the run that this one continues
     expected: Mapping[str, str] = field(default_factory=dict)  # that run's fingerprint
-    manual_node: str | None = (
-        None  # of several nodes started by hand: which one, and where they meet
-    )
+    manual_node: ManualNode | None = None  # of several nodes that are started by hand

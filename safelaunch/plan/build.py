@@ -17,6 +17,7 @@ from safelaunch.model import (
     BUILT_IN,
     EnvVar,
     Facts,
+    ManualNode,
     NodePlan,
     Origin,
     Plan,
@@ -97,7 +98,7 @@ def make_plan(resolved: Resolved) -> Plan:
     )
 
 
-def _manual_node(job: Job, node: NodePlan) -> str:
+def _manual_node(job: Job, node: NodePlan) -> ManualNode:
     """Return which of several nodes is started by hand, and where they meet. Raises ConfigError."""
     launcher, topology = load_launcher(job.launcher), job.topology
     words = [*node.argv, *(var.value for var in node.env.values())]
@@ -108,11 +109,10 @@ def _manual_node(job: Job, node: NodePlan) -> str:
             where=job.origin("node_rank"),
             hint=launcher.NODE_0,
         )
-    number = "one" if topology.node_rank is None else topology.node_rank
     meeting = launcher.rendezvous(job, node.env)
-    place = next((address for address, _ in meeting.addresses), "unknown")
-    port = "".join(f":{fixed.port}" for fixed in meeting.ports[:1])
-    return f"{number} of {topology.nodes}, rendezvous {place}{port}"
+    address = next((address for address, _ in meeting.addresses), None)
+    port = next((fixed.port for fixed in meeting.ports), None)
+    return ManualNode(topology.node_rank, topology.nodes, address, port)
 
 
 def resume(

@@ -26,7 +26,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "nodes": [_node(plan, node) for node in plan.nodes],
         "warnings": [warning_json(w) for w in plan.warnings],
         "supervision": supervision_json(plan.supervision),
-        **({"manual_node": plan.manual_node} if plan.manual_node else {}),
+        **({"manual_node": str(plan.manual_node)} if plan.manual_node else {}),
     }
 
 
@@ -131,6 +131,8 @@ def thaw(data: Any) -> Any:
         if "map" in data:
             return {key: thaw(item) for key, item in data["map"]}
         values = {key: thaw(item) for key, item in data.items() if key != "type"}
+        if isinstance(values.get("manual_node"), str):  # as recorded before 2026-11-27
+            values["manual_node"] = None
         return _CLASSES[data["type"]](**values)
     except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise RunError("the recorded plan cannot be read", hint=f"{type(e).__name__}: {e}") from e

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.errors import ConfigError, RunNotFound
-from safelaunch.runs import combine_nodes
+from safelaunch.runtime import combine_nodes
 from safelaunch.runtime import home as runtime_home
 from safelaunch.runtime.agent import runs as agent_runs
 from safelaunch.runtime.records import (
@@ -313,16 +313,21 @@ def show(run: Run, status: Status, ranks: Mapping[str, int]) -> ShownRun:
             setattr(shown, field.name, value)
     _add_project(shown, run.node_dir)
     if "nodes" in status:
-        shown.nodes = [_shown_node(run, node) for node in status.nodes]
+        shown.nodes = [
+            _shown_node(run, node, ranks if node.run == run.id else {}) for node in status.nodes
+        ]
     return shown
 
 
-def _shown_node(run: Run, node: NodeSummary) -> ShownNode:
-    mirror, own = mirror_record(run, node.node), last_status(run, node.node)
+def _shown_node(run: Run, node: NodeSummary, ranks: Mapping[str, int]) -> ShownNode:
     shown = ShownNode()
     shown.update(node)
-    shown.run_dir, shown.pids = mirror.run_dir or None, _pids(own, mirror.ranks)
-    _add_project(shown, node_dir(run, node.node))
+    if node.run is not None and node.run != run.id:  # started by hand: it is recorded there alone
+        return shown
+    number = node_numbers(run)[0] if node.run else node.node
+    mirror, own = mirror_record(run, number), last_status(run, number)
+    shown.run_dir, shown.pids = mirror.run_dir or None, _pids(own, ranks or mirror.ranks)
+    _add_project(shown, node_dir(run, number))
     return shown
 
 

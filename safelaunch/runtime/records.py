@@ -240,6 +240,13 @@ class RestartScripts(Record):
     rungs: Sequence[str] = ()  # variables that each rung adds
 
 
+class ManualNode(Record):
+    """Which one of several nodes a run is that was started by hand on each machine."""
+
+    node: Nullable[int] = None  # its number; null: the launcher numbers them
+    nodes: int = 0  # how many there are
+
+
 class RunRecord(Record):
     """run.json: what the start decided, and the supervisor of a node works by."""
 
@@ -254,6 +261,7 @@ class RunRecord(Record):
     created: Sequence[str] = ()  # files and folders beside the node's that the start has made
     node: int = 0  # number of this node
     hosts: Sequence[str] = ()  # hosts of all nodes, as the user names them
+    manual_node: ManualNode | None = None  # of nodes started by hand: which one this is
     world_size: Nullable[int] = None  # number of ranks on all nodes
     rank_logs: bool = False  # whether each rank writes a log of its own
     ranks: Nullable[int] = None  # ranks planned on this node
@@ -407,6 +415,7 @@ class NodeSummary(Record):
     stopped_by: str | None = None  # what stopped it
     stop_origin: str | None = None  # who sent the signal that stopped it
     alive: int | None = None  # processes that are left
+    run: str | None = None  # its own run there, of a node that was started by hand
 
 
 class StatusSummary(Record):
@@ -456,6 +465,7 @@ class Status(StatusSummary):
     cgroup: str | None = None  # control group of its processes, where it has one of its own
     log_copier: Process | None = None  # what writes the logs of the current attempt
     last_state: str | None = None  # state before its host stopped answering
+    node_end: NodeSummary | None = None  # how this node ended, while nodes started by hand go on
 
 
 # -- records/rank-*.json ---------------------------------------------------------------------------
@@ -541,6 +551,7 @@ class Failure(Record):
     rank: Nullable[int] = None  # rank that failed first
     host: str = ""  # host that it ran on
     node: int | None = None  # node that it ran on, of several
+    run: str | None = None  # the run of that node, where each was started by hand
     pid: Nullable[int] = None  # process id
     time: Nullable[float] = None  # when it failed, seconds since 1970
     what: str = ""  # the failure in one line
@@ -633,13 +644,16 @@ class Provenance(Record):
 
 
 class PeersAddress(Record):
-    """peers.json: where the supervisor of node 0 listens; read once and removed."""
+    """peers.json: where the supervisor of node 0 listens; read once and removed.
+
+    Of nodes that were started by hand: where their launchers meet, from which that follows.
+    """
 
     FILE = "peers.json"
 
-    address: str = ""  # IPv4 or IPv6 address of its host
-    port: int = 0  # port that it listens on
-    token: str = ""  # secret of the run, which each connection must present
+    address: str = ""  # IPv4 or IPv6 address of its host; by hand also a name
+    port: int = 0  # port that it listens on; by hand that of the launcher
+    token: str = ""  # secret of the run, from which each message has its proof
 
 
 class StopRequest(Record):

@@ -43,6 +43,16 @@ def current_status(node_dir: str) -> Status:
     newer = _recorded_status(node_dir)  # it may just have ended
     if newer is not None and newer.state in ENDED:
         return newer
+    end = status.node_end
+    if end is not None and end.state in ENDED:
+        status.state, status.exit_code = end.state, end.exit_code
+        status.reason = "the supervisor was gone before the other nodes had ended"
+        return status
+    return _lost(status, node_dir, supervisor)
+
+
+def _lost(status: Status, node_dir: str, supervisor: Process) -> Status:
+    """Complete the status of a run whose supervisor is gone without a recorded end."""
     status.state = "lost"
     status.as_of = _modified(os.path.join(node_dir, Status.FILE))
     if supervisor.boot_id != processes.machine()["boot_id"]:

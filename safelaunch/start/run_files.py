@@ -1,5 +1,7 @@
 """The request of a start to a machine's starter: run.json and the files of the run directory."""
 
+# ruff: noqa: PLC0415 - hmac, 3 ms: only for a node that is started by hand
+
 from __future__ import annotations
 
 import json
@@ -16,14 +18,17 @@ from safelaunch.model import Slot
 from safelaunch.plan import gates
 from safelaunch.plan.build import bind
 from safelaunch.plan.serialize import freeze, plan_json, script_of, supervision_json
-from safelaunch.runtime.records import PlanRecord, RunRecord
+from safelaunch.runtime.records import ManualNode as ManualNodeRecord
+from safelaunch.runtime.records import PeersAddress, PlanRecord, RunRecord
 from safelaunch.start import preflight, restart_scripts, resume
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from safelaunch.model import NodePlan, Plan
+    from safelaunch.model import ManualNode, NodePlan, Plan
     from safelaunch.start.caller import Caller
+
+SECRET_VARIABLE = "SAFELAUNCH_SECRET"  # noqa: S105 - a name; the same value for each node by hand
 
 
 class StartRequest(NamedTuple):
@@ -60,6 +65,10 @@ def start_request(
     node = bound.nodes[rank]
     record = _run_record(bound, rank, facts, caller, environ)
     record.decisions = decisions
+    if plan.manual_node is not None:
+        manual = plan.manual_node
+        record.manual_node = ManualNodeRecord(node=manual.number, nodes=manual.nodes)
+        more = {**_peers_file(plan.manual_node, caller.environ), **more}
     plan_record = PlanRecord.from_json({**plan_json(bound), "unbound": freeze(plan)})
     texts = {
         "launch.sh": script_of(bound, node),
@@ -79,6 +88,21 @@ def start_request(
     same = rank_values(plan.topology) if plan.ranks_log else {}
     notes = tuple(preflight.inherited(node, environ, same))
     return StartRequest(record, words, tuple(files.values()), files[PlanRecord.FILE], notes)
+
+
+def _peers_file(node: ManualNode, environ: Mapping[str, str]) -> dict[str, bytes]:
+    """Return the file from which the supervisor learns where those of the other nodes are.
+
+    The lines on the machines have no secret in common, but a variable may have one.
+    """
+    if node.address is None or node.port is None:
+        return {}
+    from safelaunch.runtime.messages import proof
+
+    secret = environ.get(SECRET_VARIABLE, "")
+    token = proof.derive(secret, "nodes by hand", str(node.port), str(node.nodes))
+    peers = PeersAddress(address=node.address, port=node.port, token=token)
+    return {PeersAddress.FILE: json.dumps(peers.to_json()).encode()}
 
 
 def _run_record(

@@ -78,13 +78,16 @@ _PROGRAMS = {
 
 def fixed_ports(host: HostContext) -> list[FixedPort]:
     """Return the fixed ports that the job binds on a host, each once."""
-    rendezvous = launchers.load(host.job.launcher).rendezvous(host.job, host.plan.env)
     ports = [
-        *(rendezvous.ports if host.is_first else ()),  # the first machine binds them
+        *(_rendezvous_ports(host) if host.is_first else ()),  # the first machine binds them
         *_program_ports(host),
         *_trainer_ports(host),
     ]
     return list({entry.port: entry for entry in reversed(ports)}.values())
+
+
+def _rendezvous_ports(host: HostContext) -> tuple[FixedPort, ...]:
+    return launchers.load(host.job.launcher).rendezvous(host.job, host.plan.env).ports
 
 
 def _program_ports(host: HostContext) -> Iterator[FixedPort]:
@@ -185,7 +188,10 @@ def ports(host: HostContext) -> Iterator[Answer]:
         if state["free"]:
             free.append(str(entry.port))
             continue
-        hint = entry.remedy.replace("{free}", str(state.get("instead") or "another number"))
+        instead = str(state.get("instead") or "another number")
+        hint = entry.remedy.replace("{free}", instead)
+        if host.job.starts_one_node and entry in _rendezvous_ports(host):
+            hint = f"give all nodes another port, such as {instead}"  # none can be chosen for all
         # without a listener it is closing, and servers may still bind it (SO_REUSEADDR)
         is_used = state.get("listens") is not False
         answer = fail if entry.required and is_used else warn

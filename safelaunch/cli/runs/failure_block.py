@@ -179,7 +179,10 @@ def _log(failure: Failure, width: int, run: str) -> list[str]:
     """Return the command that shows the log, or that the log is empty."""
     if not run:
         return []
-    command = f"safelaunch logs {run}"
+    command = f"safelaunch logs {failure.run or run}"
+    if failure.run:  # of a node that was started by hand
+        option = "--launcher" if failure.rank is None else f"--rank {failure.rank}"
+        return with_label("log", [f"on {failure.host}: {command} {option}"])
     if failure.printed:
         node = "" if failure.node is None else f" --node {failure.node}"
         option = f"--launcher{node}" if failure.rank is None else f"--rank {failure.rank}"

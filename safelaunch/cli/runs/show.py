@@ -66,10 +66,15 @@ def command(run: str | None, as_json: bool) -> int:
 
 def _nodes(run: store.Run, status: Status) -> Iterator[Row]:
     """Yield the state of each of several nodes, and how many of them are not known here."""
+    record, numbers = RunRecord.read(run.node_dir), store.node_numbers(run)
+    manual = None if record is None else record.manual_node
     for node in status.nodes:
         reason = f", {node.reason}" if node.reason else ""
-        yield "nodes", f"{node.node} {node.host}: {follow.short_state(node)}{reason}", 3
-    record, numbers = RunRecord.read(run.node_dir), store.node_numbers(run)
+        number = "" if manual is not None and manual.node is None else f"{node.node} "
+        text = f"{number}{node.host}: {follow.short_state(node)}{reason}"
+        if node.run is not None and node.run != run.id:  # started by hand there
+            text += f"; run {node.run}"
+        yield "nodes", text, 3
     hosts = () if record is None else record.hosts
     missing = [host for number, host in enumerate(hosts) if number not in numbers]
     if missing:
@@ -137,6 +142,8 @@ def _processes(shown: store.ShownRun, waits: bool) -> Iterator[Row]:
     for node in nodes if shown.state == "running" else ():
         pids = node.pids
         ranks = {} if waits else pids.ranks
+        if not (pids.supervisor or pids.launcher or ranks):
+            continue  # it was started by hand elsewhere
         parts = [] if pids.supervisor is None else [f"supervisor {pids.supervisor}"]
         parts += [] if waits or pids.launcher is None else [f"launcher {pids.launcher}"]
         parts += [f"rank {rank} {pid}" for rank, pid in list(ranks.items())[:_MAX_RANKS]]

@@ -11,8 +11,9 @@ import time
 from typing import TYPE_CHECKING
 
 from safelaunch.errors import ConfigError, RunNotFound
-from safelaunch.runs import combine_nodes, mirror, store
+from safelaunch.runs import mirror, store
 from safelaunch.runs.access import RunAccess, with_attempt_lines
+from safelaunch.runtime import combine_nodes
 from safelaunch.runtime.agent import runs as agent_runs
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """One connection between two supervisors of a run: lines of JSON, each with its proof.
 
-The first line of each side is its nonce, and in that of the side that connects its node. The second
-one, from the side that connects, has the first HMAC; the other side sends nothing of the run before
-it, and the side that connects nothing before the answer to it.
+The first line of each side is its nonce. The second one, from the side that connects, has the first
+HMAC, and introduces its node; the other side sends nothing of the run before it, and the side that
+connects nothing more before the answer to it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from safelaunch.runtime.messages.proof import NONCE, Proof, ProofError, nonce
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
 SILENCE = 30.0  # seconds without a message after which a connection is given up
@@ -26,34 +26,38 @@ _LATER = (errno.EAGAIN, errno.EINPROGRESS, errno.ENOTCONN)
 
 
 class PeerConnection:
-    """One connection, and what of it is not read or written yet."""
+    """One connection, and what of it is not read or written yet.
+
+    `introduction` returns the first message with a proof of the side that connects; the other side
+    has none. `node` is that at the other end, from the moment when it is accepted.
+    """
 
     def __init__(
         self,
         link: socket.socket,
         now: float,
         secret: str,
-        introduction: Mapping[str, Any],
-        own_node: int = 0,
+        introduction: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
-        """Queue this side's first line; `introduction` is its first message with a proof."""
+        """Queue this side's first line."""
         self.link = link
         self.secret = secret
         self.introduction = introduction
-        self.own_node = own_node
-        self.node: int | None = 0 if own_node else None  # at the other end, perhaps not proven yet
+        self.node: int | None = None
         self.nonce = nonce()
         self.proof: Proof | None = None
-        self.is_proven = self.is_accepted = self.is_closed = False
+        self.is_proven = self.is_closed = False
         self.opened_at = self.heard_at = self.sent_at = now
         self.received = b""
-        opening: dict[str, Any] = {"nonce": self.nonce}
-        if own_node:
-            opening["node"] = own_node
-        self.waiting = json.dumps(opening).encode() + b"\n"
+        self.waiting = json.dumps({"nonce": self.nonce}).encode() + b"\n"
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is to be sent, or will be once the other side has answered."""
+        return bool(self.waiting) or (self.introduction is not None and self.node is None)
 
     def queue(self, message: Mapping[str, Any]) -> None:
-        """Queue a message; without keys there is none to be sent."""
+        """Queue a message. Nothing is sent before the other side's nonce has come."""
         if self.proof is not None:
             self.waiting += self.proof.seal(json.dumps(message).encode()) + b"\n"
 
@@ -95,11 +99,10 @@ class PeerConnection:
     def _open(self, proof: Proof, line: bytes) -> dict[str, Any]:
         """Return the message of a line. Raises ValueError, RecursionError."""
         text = proof.open(line)
-        if not self.is_proven:
-            self.is_proven = True
-            if not self.own_node:
-                self.queue(self.introduction)
-        message: dict[str, Any] = json.loads(text.decode("utf-8", "replace"))
+        self.is_proven = True
+        message = json.loads(text.decode("utf-8", "replace"))
+        if not isinstance(message, dict):
+            raise ProofError("no message")
         return message
 
     def _greet(self, line: bytes) -> None:
@@ -110,15 +113,11 @@ class PeerConnection:
         other = message.get("nonce") if isinstance(message, dict) else None
         if not isinstance(other, str) or len(other) != NONCE * 2:
             raise ProofError("a first line without a nonce")
-        if self.own_node:
-            self.proof = Proof(self.secret, self.nonce, other, self.own_node, is_first=False)
-            self.queue(self.introduction)
+        if self.introduction is None:
+            self.proof = Proof(self.secret, other, self.nonce, is_first=True)
             return
-        node = message.get("node")
-        if type(node) is not int or node < 1:
-            raise ProofError("a first line without a node")
-        self.node = node
-        self.proof = Proof(self.secret, other, self.nonce, node, is_first=True)
+        self.proof = Proof(self.secret, self.nonce, other, is_first=False)
+        self.queue(self.introduction())
 
     def is_useless(self, now: float) -> bool:
         """Whether it is closed, or silent, or has sent no proof in time."""

@@ -14,7 +14,7 @@ import os
 
 NONCE = 16  # bytes: as long as the keys of TLS 1.3's smallest cipher
 DIGITS = hashlib.sha256().digest_size * 2  # hex digits of an HMAC
-_SIDES = (b"to the others", b"to node 0")
+_SIDES = ("to the others", "to node 0")
 
 
 class ProofError(ValueError):
@@ -35,11 +35,9 @@ def derive(secret: str, *purpose: str) -> str:
 class Proof:
     """The keys of one connection, and how many messages have used each."""
 
-    def __init__(
-        self, secret: str, opening: str, answer: str, node: int, *, is_first: bool
-    ) -> None:
+    def __init__(self, secret: str, opening: str, answer: str, *, is_first: bool) -> None:
         """Derive the keys; node 0's nonce is `answer`, and `is_first` whether this is node 0."""
-        keys = [derive(secret, str(node), opening, answer, os.fsdecode(side)) for side in _SIDES]
+        keys = [derive(secret, opening, answer, side) for side in _SIDES]
         self._own, self._other = keys if is_first else reversed(keys)
         self._sent = self._received = 0
 

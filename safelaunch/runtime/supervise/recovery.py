@@ -54,6 +54,7 @@ class NodeEnd(Record):
     exit_code: Nullable[int] = None  # exit code of the rank or launcher that failed
     unmet: Nullable[Sequence[str]] = None  # conditions of `success` that are not met
     checkpoints: Nullable[Sequence[str]] = None  # whole ones on the node, the newest first
+    failure: Failure | None = None  # its failure.json, of a node that was started by hand
 
 
 def decide(  # noqa: PLR0917 - all that one decision depends on

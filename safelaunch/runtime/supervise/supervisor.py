@@ -38,7 +38,7 @@ from safelaunch.runtime.units import job_duration
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from safelaunch.runtime.progress.artifacts import EarlierFiles
     from safelaunch.runtime.supervise.observer import Observer
@@ -85,6 +85,7 @@ class Supervisor:
         self.attempts: list[AttemptRecord] = []
         self.began = time.monotonic()
         self.nodes: Peers | None = None  # the others, where there are several
+        self.sent = 1  # the last attempt whose end was sent to them
         self.artifacts: EarlierFiles | None = None
         self.flaw = ""  # of a checkpoint that is newer than the whole ones
         self.journal.open()
@@ -104,9 +105,7 @@ class Supervisor:
             self.journal.status.cgroup = group
         first = AttemptRecord(resume_checkpoint=self.run.resume_checkpoint)
         if len(self.run.hosts) > 1:  # before the job: the others see at once that this node starts
-            from safelaunch.runtime.supervise import peers
-
-            self.nodes = peers.open_peers(self.dir, self.run, self.journal)
+            self._open_peers()
         try:
             self._start_current(os.path.join(self.dir, "launch.sh"), first)
         except OSError:
@@ -114,6 +113,11 @@ class Supervisor:
             raise
         hint = f"[safelaunch] {self.run.id}: Ctrl-B D leaves it running, Ctrl-C stops it\r\n"
         self.journal.pane.show(hint.encode())
+
+    def _open_peers(self) -> None:
+        from safelaunch.runtime.supervise import peers
+
+        self.nodes = peers.open_peers(self.dir, self.run, self.journal)
 
     def _note_artifacts(self) -> EarlierFiles:
         """Record which files of `success.artifacts` are there before the job."""
@@ -151,6 +155,8 @@ class Supervisor:
         self.current.exits.update()
         from safelaunch.runtime.supervise.observer import Observer
 
+        if self.run.manual_node is not None:  # nobody waits for nodes that were started by hand
+            self._open_peers()
         observer = Observer(self.journal, self.nodes, self.artifacts or self._note_artifacts())
         while True:
             observer.start_attempt(self.current)
@@ -189,7 +195,7 @@ class Supervisor:
             brief = {"class": failure.class_name, "rank": failure.rank, "what": failure.what}
             self.journal.event("failed", attempt=self.current.number, **brief)
         self._send_end(failure)
-        if self.nodes is not None and self.run.recovery:
+        if self.nodes is not None and not self.nodes.is_alone and self.run.recovery:
             decision = self._agreed(result, self.nodes, wakeup)
         elif len(self.run.hosts) > 1:
             decision = None  # its ranks would wait for the others
@@ -216,6 +222,8 @@ class Supervisor:
             end.update(rank=failure.rank, what=failure.what, role=failure.role)
             end.update(class_name=failure.class_name, time=failure.time)
             end.update(exit_code=failure.exit_code, unmet=failure.unmet or None)
+            if self.run.manual_node is not None:  # no client asks each node for its own
+                end.update(failure=failure)
         if status.state != "succeeded":
             end.update(checkpoints=self._whole_checkpoints())
         if not self._send(self.current.number, **end):
@@ -223,6 +231,7 @@ class Supervisor:
 
     def _send(self, number: int, **end: object) -> bool:
         """Send to the other nodes how an attempt ended on this one; False after a fault."""
+        self.sent = number
         if self.nodes is not None:
             from safelaunch.runtime.supervise import recovery
 
@@ -421,8 +430,7 @@ class Supervisor:
             limit = job_duration(self.run.max_duration or 0.0)
             status.reason = f"its max_duration of {limit} had passed {where}"
         status.signal = None  # that one ended the attempt
-        if nodes is None:
-            self._send(number, state="stopped", stopped_by=name)
+        self._send(number, state="stopped", stopped_by=name)
 
     def finish(self) -> None:
         """Write the last lines and the end."""
@@ -441,6 +449,8 @@ class Supervisor:
         if self.run.tree and not self.run.tree_shared and not status.unkillable:
             self._settle_tree(self.run.tree)
         status.waiting = None
+        self._join_ends(lambda: len(self.control.signals) > signals)
+        status = self.journal.status
         # the clock may have been set meanwhile: the elapsed time is of a monotonic one
         status.ended_at, status.elapsed = time.time(), round(time.monotonic() - self.began, 3)
         self.journal.restore(self.current.living)
@@ -458,8 +468,35 @@ class Supervisor:
             self.nodes.close(
                 lambda: len(self.control.signals) > signals,
                 is_bad=status.state != "succeeded",
-                attempt=self.current.number,
+                attempt=self.sent,
             )
+
+    def _join_ends(self, is_asked: Callable[[], bool]) -> None:
+        """Record how the run has ended on all nodes, where those were started by hand.
+
+        It goes on until the last one has ended, does not answer, or `is_asked`.
+        """
+        nodes, status = self.nodes, self.journal.status
+        if nodes is None or nodes.is_alone or not nodes.members.can_join:
+            return
+        ended = status.copy()
+        try:
+            from safelaunch.runtime.supervise import joint_end
+
+            others = [nodes.name(n) for n in nodes.members.hosts if n != nodes.members.own]
+            status.node_end = nodes.summary(nodes.members.own, ended.state, ended.exit_code)
+            status.state, status.exit_code = "running", None
+            status.reason = f"this node has ended ({ended.state}), not yet {', '.join(others)}"
+            self.journal.save()
+            ends = nodes.await_ends(self.sent, is_asked)
+            failure = Failure.read(self.dir) if ended.state == "failed" else None
+            run_failure = joint_end.complete(ended, failure, nodes.members, ends)
+            if run_failure is not None:
+                self.journal.fail(run_failure)
+        except Exception as e:  # noqa: BLE001 - no fault of ours may hide how the job ended
+            self.journal.broken("agreement of the nodes", e)
+        ended.nodes, ended.warning = status.nodes, ended.warning or status.warning
+        self.journal.status = ended
 
     def _settle_tree(self, tree: str) -> None:
         """Move what the run has made in its own copy of the project into the project's folder."""

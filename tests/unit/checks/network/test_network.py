@@ -131,6 +131,14 @@ def test_a_port_that_is_taken_makes_the_start_impossible(project: Project) -> No
     assert result.hint.startswith("take `master_port` out of `launcher_args`: a free port")
 
 
+def test_nodes_by_hand_need_the_same_other_port(project: Project) -> None:
+    job = TORCHRUN + "nodes: 2\nnode_rank: 0\n"
+    job += "launcher_args: {master_addr: 127.0.0.1, master_port: 29511}\n"
+    result = result_of(local_context(project, job, answers={("port", 29511): TAKEN}), "ports")
+    assert result.status == "fail"
+    assert result.hint.startswith("give all nodes another port, such as ")
+
+
 def test_a_real_listener_is_found(project: Project) -> None:
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))

@@ -153,7 +153,7 @@ def test_a_line_of_one_of_several_nodes_starts_that_one(program: str, project: P
     line = f"NNODES=2 NODE_RANK=1 MASTER_ADDR=10.0.0.5 NPROC_PER_NODE=4 {program}"
     plan = assert_same_job(project, line.split(" "))
     assert (plan.topology.nodes, plan.topology.processes, plan.topology.node_rank) == (2, 4, 1)
-    assert plan.manual_node == "1 of 2, rendezvous 10.0.0.5:29500"
+    assert str(plan.manual_node) == "1 of 2, rendezvous 10.0.0.5:29500"
 
 
 @pytest.mark.parametrize(

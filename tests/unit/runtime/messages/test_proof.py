@@ -10,8 +10,8 @@ from safelaunch.runtime.messages.proof import Proof, ProofError, derive, nonce
 def pair(secret: str = "secret", other: str = "secret") -> tuple[Proof, Proof]:  # noqa: S107 - of this test
     opening, answer = nonce(), nonce()
     return (
-        Proof(secret, opening, answer, 1, is_first=True),
-        Proof(other, opening, answer, 1, is_first=False),
+        Proof(secret, opening, answer, is_first=True),
+        Proof(other, opening, answer, is_first=False),
     )
 
 

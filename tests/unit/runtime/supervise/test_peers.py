@@ -14,7 +14,9 @@ import pytest
 from support.workspace import DEADLINE
 
 from safelaunch.runtime.messages import connection
-from safelaunch.runtime.records import PeersAddress, RunRecord
+from safelaunch.runtime.messages.meeting import Meeting
+from safelaunch.runtime.messages.members import ManualNodes, PlannedNodes
+from safelaunch.runtime.records import Failure, ManualNode, PeersAddress, RunRecord, Status
 from safelaunch.runtime.supervise import peers
 from safelaunch.runtime.supervise.peers import Peers
 from safelaunch.runtime.supervise.recovery import Decision, NodeEnd
@@ -36,6 +38,10 @@ class Journal:
     def __init__(self) -> None:
         self.messages: list[str] = []
         self.events: list[str] = []
+        self.status = Status(state="running")
+
+    def save(self) -> None:
+        """Write nothing."""
 
     def notify(self, message: str) -> None:
         self.messages.append(message)
@@ -51,7 +57,7 @@ class Journal:
 def make(port: int, node: int, host: str = "127.0.0.1") -> Peers:
     address = PeersAddress(address=host, port=port, token="secret")  # noqa: S106 - of this test
     journal: Any = Journal()
-    node_peers = Peers(address, RunRecord(hosts=HOSTS, node=node), journal)
+    node_peers = Peers(address, PlannedNodes(RunRecord(hosts=HOSTS, node=node)), journal)
     node_peers.open()
     return node_peers
 
@@ -399,3 +405,152 @@ def test_nobody_can_connect_where_the_address_is_damaged(tmp_path: Path, text: s
 def test_a_run_of_one_node_has_no_peers(tmp_path: Path) -> None:
     journal: Any = Journal()
     assert peers.open_peers(str(tmp_path), RunRecord(hosts=["gpu1"], node=0), journal) is None
+
+
+# -- nodes that were started by hand ---------------------------------------------------------------
+
+
+def by_hand(port: int, number: int | None, run: str, size: int = 2) -> Peers:
+    """Return the supervisor of a node that was started by hand; attempt 1 is running."""
+    address = PeersAddress(address="127.0.0.1", port=port, token="secret")  # noqa: S106 - of this test
+    members = ManualNodes(RunRecord(id=run), ManualNode(node=number, nodes=size))
+    journal: Any = Journal()
+    node = Peers(address, members, journal, Meeting("127.0.0.1", port, size))
+    node.open()
+    node.tick(1, 0.0)
+    return node
+
+
+@pytest.fixture
+def pair(port: int) -> Iterator[list[Peers]]:
+    """Yield two nodes that were started by hand, and have met."""
+    nodes = [by_hand(port, number, run) for number, run in enumerate(("a", "b"))]
+    turn(nodes, lambda: not any(node.is_alone for node in nodes))
+    yield nodes
+    close(nodes)
+
+
+def close(several: list[Peers]) -> None:
+    for node in several:
+        node.close(lambda: True, is_bad=False)
+
+
+def test_nodes_by_hand_end_with_each_other(pair: list[Peers]) -> None:
+    pair[1].ended(1, failed())
+    turn(pair, lambda: 1 in pair[0].ends.get(1, {}))
+    assert pair[0].tick(1, 0.0) == "node"
+
+
+def test_a_node_by_hand_waits_for_nobody(port: int) -> None:
+    for number in (0, 1):
+        node = by_hand(port, number, "a")
+        try:
+            node.began -= 10 * peers.LOST
+            assert node.tick(1, quiet=10 * peers.LOST) == ""
+            assert node.is_alone
+            assert node.await_ends(1, lambda: False).keys() <= {number}
+        finally:
+            close([node])
+
+
+def test_nodes_that_their_launcher_numbers_meet(port: int) -> None:
+    nodes = [by_hand(port, None, "a")]
+    turn(nodes, lambda: nodes[0].is_first)
+    nodes += [by_hand(port, None, run, 2) for run in "b"]
+    try:
+        turn(nodes, lambda: not any(node.is_alone for node in nodes))
+        assert [node.members.own for node in nodes] == [0, 1]
+        nodes[1].ended(1, failed())
+        turn(nodes, lambda: nodes[0].tick(1, 0.0) == "node")
+        assert nodes[0].why() == f"{nodes[0].members.hosts[1]} failed: rank 5: out of memory"
+    finally:
+        close(nodes)
+
+
+def test_three_nodes_by_hand_know_each_other(port: int) -> None:
+    nodes = [by_hand(port, number, run, 3) for number, run in enumerate("abc")]
+    try:
+        turn(nodes, lambda: all(len(node.members.hosts) == 3 for node in nodes))
+        nodes[2].ended(1, failed())
+        turn(nodes, lambda: nodes[1].tick(1, 0.0) == "node")
+    finally:
+        close(nodes)
+
+
+def test_a_node_that_joins_later_counts_attempts_as_node_0(port: int) -> None:
+    first = by_hand(port, 0, "a")
+    first.ended(1, failed())
+    first.tick(2, 0.0)
+    late = by_hand(port, 1, "b")
+    nodes = [first, late]
+    try:
+        turn(nodes, lambda: not any(node.is_alone for node in nodes))
+        assert late.tick(1, 0.0) == "", "what was before it joined is none of its ends"
+        late.ended(1, failed())
+        turn(nodes, lambda: first.tick(2, 0.0) == "node")
+    finally:
+        close(nodes)
+
+
+def test_an_end_before_the_answer_to_the_introduction_is_not_lost(port: int) -> None:
+    first, late = by_hand(port, 0, "a"), by_hand(port, 1, "b")
+    nodes = [first, late]
+    try:
+        turn(nodes, lambda: not first.is_alone or bool(late.introduced))
+        late.ended(1, failed())
+        turn(nodes, lambda: first.is_alone or 1 in first.ends.get(1, {}))
+        assert first.is_alone or first.tick(1, 0.0) == "node"
+    finally:
+        close(nodes)
+
+
+def test_a_new_run_does_not_join_one_whose_attempt_has_ended(port: int) -> None:
+    first = by_hand(port, 0, "a")
+    first.ended(1, NodeEnd(state="stopped"))
+    late = by_hand(port, 1, "b")
+    try:
+        turn([first, late], lambda: late.connections != [])
+        turn([first, late], lambda: late.connections == [])
+        assert first.is_alone
+        assert late.is_alone
+    finally:
+        close([first, late])
+
+
+def test_a_stranger_at_the_port_keeps_nobody_waiting(port: int) -> None:
+    first, second = by_hand(port, 0, "a"), by_hand(port, 1, "b")
+    assert second.meeting is not None
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        second.meeting.ports = (stranger.getsockname()[1], *second.meeting.ports)
+        try:
+            second.next_try = 0.0
+            turn([first, second], lambda: second.connections != [])
+            second.connections[0].opened_at -= 60.0
+            turn([first, second], lambda: not second.is_alone)
+        finally:
+            close([first, second])
+
+
+def test_nobody_waits_for_the_end_of_a_node_that_does_not_answer(pair: list[Peers]) -> None:
+    pair[0].ended(1, NodeEnd(state="succeeded"))
+    for link in list(pair[0].connections):
+        pair[0]._drop(link)
+    pair[0].heard[1] = time.monotonic() - peers.UNHEARD - 1
+    assert pair[0].await_ends(1, lambda: False).keys() == {0}
+
+
+def test_the_record_says_how_each_node_is(pair: list[Peers]) -> None:
+    pair[1].ended(1, failed())
+    turn(pair, lambda: 1 in pair[0].ends.get(1, {}))
+    journal: Any = pair[0].journal
+    shown = [(node.node, node.state, node.run) for node in journal.status.nodes]
+    assert shown == [(0, "running", "a"), (1, "failed", "b")]
+
+
+def test_a_failure_too_long_for_a_message_is_left_out(pair: list[Peers]) -> None:
+    end = failed()
+    end.failure = Failure(what="x" * peers.LINE_LIMIT)
+    pair[1].ended(1, end)
+    turn(pair, lambda: 1 in pair[0].ends.get(1, {}))
+    assert pair[0].ends[1][1].failure is None
+    assert pair[0].ends[1][1].what == "out of memory"

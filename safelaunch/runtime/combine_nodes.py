@@ -4,11 +4,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from safelaunch.runtime.records import Failure, NodeSummary, RankFailure
 from safelaunch.runtime.signatures import classes
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -44,7 +45,7 @@ def status(nodes: Sequence[NodeState]) -> Status:
     """
     if len(nodes) == 1:
         return nodes[0].status.copy()
-    first, worst = nodes[0], _worst(nodes)
+    first, worst = nodes[0], worst_node(nodes)
     whole = worst.status.copy()
     whole.backend, whole.socket = first.status.backend, first.status.socket
     whole.state = _state(nodes, worst)
@@ -79,7 +80,7 @@ def _with_host(log: DroppedOutput, host: str) -> DroppedOutput:
     return log
 
 
-def _worst(nodes: Sequence[NodeState]) -> NodeState:
+def worst_node(nodes: Sequence[NodeState]) -> NodeState:
     """Return the node whose state is the run's; before others one whose end ended the run."""
     bad = [node for node in nodes if node.state not in (*LIVE, "succeeded")]
     stopped = [n for n in bad if n.state == "stopped" and n.status.stopped_by != "node"]
