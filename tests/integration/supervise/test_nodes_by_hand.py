@@ -10,7 +10,7 @@ from support.ssh import network_namespaces
 from support.ssh.network_namespaces import Lan
 from support.workspace import wait_for
 
-from safelaunch.runtime import run_state
+from safelaunch.runtime import processes
 from safelaunch.runtime.records import Status
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def test_the_end_of_a_node_is_known_though_its_supervisor_was_killed(
     wait_for(lambda: "node_end" in place.status(first), "end of node 0")
     supervisor = Status.from_json(place.status(first)).supervisor
     assert supervisor is not None
-    run_state.processes.send(supervisor.pid, supervisor.start, 9)
+    processes.send(supervisor.pid, supervisor.start, 9)
     status = place.ended(first)
     assert status["state"] == "succeeded"
     assert status["reason"] == "the supervisor was gone before the other nodes had ended"
@@ -178,9 +178,11 @@ def test_nodes_on_two_machines_meet_by_a_name(place: Place, port: int) -> None:
             for rank in (0, 1)
         ]
         for run in runs:
-            wait_for(
-                lambda run=run: place.json("show", run).get("nodes"), f"the other node of {run}"
-            )  # type: ignore[misc]
+
+            def has_met(run: str = run) -> bool:
+                return bool(place.json("show", run).get("nodes"))
+
+            wait_for(has_met, f"the other node of {run}")
         place.cli("stop", runs[0])
         place.cli("wait", runs[1], code=1)
         shown = place.json("show", runs[1])

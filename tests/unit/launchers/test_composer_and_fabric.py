@@ -123,7 +123,7 @@ def test_a_node_by_hand_meets_the_others_where_the_launcher_itself_would(
     line: str, project: Project
 ) -> None:
     plan = plan_of(project, line)
-    assert (" ".join(map(str, plan.nodes[0].argv[3:])), plan.manual_node) == BY_HAND[line]
+    assert (" ".join(map(str, plan.nodes[0].argv[3:])), str(plan.manual_node)) == BY_HAND[line]
     assert_same_job(project, shlex.split(line))
 
 

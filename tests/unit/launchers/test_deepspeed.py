@@ -131,7 +131,7 @@ def test_a_node_by_hand_meets_the_others_at_the_port_of_deepspeed(project: Proje
     plan = project.plan(JOB + keys)
     words = " ".join(map(str, plan.nodes[0].argv))
     assert "--no_ssh --node_rank 1 --master_port 29500 --master_addr gpu1 train.py" in words
-    assert plan.manual_node == "1 of 2, rendezvous gpu1:29500"
+    assert str(plan.manual_node) == "1 of 2, rendezvous gpu1:29500"
 
 
 @pytest.mark.parametrize(

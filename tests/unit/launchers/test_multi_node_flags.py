@@ -70,7 +70,7 @@ def test_a_node_by_hand_has_its_number_and_the_port_that_torchrun_takes_itself(
         "--nnodes 2 --nproc_per_node 2 --node_rank 1 --master_port 29500 --master_addr 10.0.0.5 "
         "train.py"
     )
-    assert plan.manual_node == "1 of 2, rendezvous 10.0.0.5:29500"
+    assert str(plan.manual_node) == "1 of 2, rendezvous 10.0.0.5:29500"
 
 
 def test_a_node_by_hand_of_accelerate_has_its_number_in_flags_and_config(project: Project) -> None:
@@ -79,14 +79,14 @@ def test_a_node_by_hand_of_accelerate_has_its_number_in_flags_and_config(project
     node = plan.nodes[0]
     assert "--num_processes 4 --machine_rank 1 --same_network" in " ".join(words(node))
     assert "machine_rank: 1, " in str(dict(node.files)["accelerate.yaml"])
-    assert plan.manual_node == "1 of 2, rendezvous 10.0.0.5:1234"
+    assert str(plan.manual_node) == "1 of 2, rendezvous 10.0.0.5:1234"
 
 
 def test_a_node_by_hand_of_swift_meets_where_the_job_says(project: Project) -> None:
     text = BY_HAND.replace("script: train.py", "command: [sft]")
     plan = project.plan(f"launcher: swift\n{text}env: {{MASTER_ADDR: gpu1, MASTER_PORT: 1234}}\n")
     assert plan.nodes[0].env["NODE_RANK"].value == "1"
-    assert plan.manual_node == "1 of 2, rendezvous gpu1:1234"
+    assert str(plan.manual_node) == "1 of 2, rendezvous gpu1:1234"
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
@@ -100,7 +100,7 @@ def test_nodes_that_number_themselves_need_no_number(project: Project) -> None:
     flags = "launcher_args: {rdzv_backend: c10d, rdzv_endpoint: '10.0.0.5:2345'}\n"
     plan = project.plan(f"launcher: torchrun\n{flags}{BY_HAND}".replace("node_rank: 1\n", ""))
     assert "--node_rank" not in words(plan.nodes[0])
-    assert plan.manual_node == "one of 2, rendezvous 10.0.0.5:2345"
+    assert str(plan.manual_node) == "one of 2, rendezvous 10.0.0.5:2345"
 
 
 def test_the_card_towards_nodes_by_hand_is_left_to_the_user(project: Project) -> None:

@@ -549,7 +549,7 @@ def test_the_record_says_how_each_node_is(pair: list[Peers]) -> None:
 
 def test_a_failure_too_long_for_a_message_is_left_out(pair: list[Peers]) -> None:
     end = failed()
-    end.failure = Failure(what="x" * peers.LINE_LIMIT)
+    end.failure = Failure(what="x" * connection.LINE_LIMIT)
     pair[1].ended(1, end)
     turn(pair, lambda: 1 in pair[0].ends.get(1, {}))
     assert pair[0].ends[1][1].failure is None
