@@ -409,6 +409,7 @@ class Job:
     needs: Needs = Needs()
     inputs: tuple[Input, ...] = ()
     prefix: tuple[str, ...] = ()  # words in front of the launcher's command
+    python_options: tuple[str, ...] = ()  # of the Python that runs the launcher
 
     @property
     def starts_one_node(self) -> bool:
@@ -469,7 +470,7 @@ class NodePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class ManualNode:
+class ManualStart:
     """Which of several nodes is started by hand, and where their launchers meet.
 
     `number` None: the launcher numbers them. `address` and `port` are None where the job does not
@@ -506,4 +507,4 @@ class Plan:
     fingerprint: Mapping[str, Word] = field(default_factory=dict)  # what a resume must find equal
     resumes: str | None = None  # id of the run that this one continues
     expected: Mapping[str, str] = field(default_factory=dict)  # that run's fingerprint
-    manual_node: ManualNode | None = None  # of several nodes that are started by hand
+    manual_node: ManualStart | None = None  # of several nodes that are started by hand

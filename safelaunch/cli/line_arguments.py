@@ -78,7 +78,14 @@ def _begins_line(word: str) -> bool:
         return True
     # only words without a dot, as job files have one: find_program loads every launcher
     is_name = re.fullmatch(r"(.*/)?[\w-]+", word) is not None
-    return is_name and launchers.find_program([word]) is not None
+    return is_name and (_is_wrapper(word) or launchers.find_program([word]) is not None)
+
+
+def _is_wrapper(word: str) -> bool:
+    """Whether a word is a program that is looked through, `uv`; and no file is meant by it."""
+    from safelaunch.plan.launch_line import wrappers
+
+    return os.path.basename(word) in wrappers.NAMES and not os.path.isfile(word)
 
 
 def _with_shell(words: Sequence[str]) -> tuple[str, ...]:

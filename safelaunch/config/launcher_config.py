@@ -50,14 +50,18 @@ def _typed(node: Node, key_origin: Origin) -> Setting:
 
 
 def complete_line(
-    flags: Sequence[LineFlag], table: FlagTable, paths: Paths, environ: Mapping[str, str]
+    flags: Sequence[LineFlag],
+    table: FlagTable,
+    paths: Paths,
+    environ: Mapping[str, str],
+    workdir: str = "",
 ) -> list[LineFlag]:
     """Return the flags of a pasted line with what its launcher's config file adds to them.
 
     A file of the project that the line names by a relative path stays named, since it is copied to
     hosts with the project; only what becomes a key of the job is added. Any other file is replaced
     by the flags that say the same, and so is one that would beat a flag which the plan leaves out.
-    Raises ConfigError.
+    A relative path begins in `workdir`. Raises ConfigError.
     """
     file = table.config_file
     if file is None:
@@ -65,12 +69,13 @@ def complete_line(
     line = {flag.name: (flag.values or ("",))[-1] for flag in flags}
     named = line.get(file.flag)
     shown = named if named is not None else file.default(line, environ)
+    shown = shown and os.path.join(workdir, shown)
     path = os.path.join(paths.cwd, shown or "")
     exists = os.path.exists if named is not None else os.path.isfile
     if shown is None or not exists(path):
         if named is not None and not any(table.keys.get(n) == "processes" for n in line):
             raise ConfigError(
-                f"`--{file.flag} {named}`: no such file, and only it has the number of processes",
+                f"`--{file.flag} {shown}`: no such file, and only it has the number of processes",
                 where=PASTED_LINE,
                 hint="correct the path; or add the number to the line",
             )

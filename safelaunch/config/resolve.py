@@ -31,6 +31,7 @@ from safelaunch.environ import RANK_NAMES, check_name, check_rank_name, rank_val
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.launchers import NAMES as LAUNCHERS
 from safelaunch.launchers import load as load_launcher
+from safelaunch.launchers.flag_table import flag_values
 from safelaunch.model import (
     BUILT_IN,
     Args,
@@ -320,6 +321,7 @@ def _job(
         force=values.get("force", ()),
         origins=origins,
         prefix=values.get("prefix", ()),
+        python_options=values.get("python_options", ()),
     )
     _check_names(job, tree)
     return job
@@ -358,10 +360,19 @@ def _check_target(
         )
 
 
+def _is_program(values: dict[str, Any]) -> bool:
+    """Whether `script:` is a program that the launcher looks up on PATH: `--no_python bash`."""
+    name = values.get("launcher")
+    table = load_launcher(name).FLAGS if name in LAUNCHERS else None
+    if table is None or not table.no_python or "/" in values["script"]:
+        return False
+    return table.no_python in flag_values(values.get("launcher_args", Args()), table)
+
+
 def _check_script(
     values: dict[str, Any], origins: dict[str, Origin], paths: Paths, *, remote: bool
 ) -> None:
-    if "script" not in values:
+    if "script" not in values or _is_program(values):
         return
     workdir = paths.real(values.get("workdir", "."), origins.get("workdir", BUILT_IN))
     script = os.path.join(workdir, values["script"])

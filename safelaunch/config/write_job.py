@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 _ORDER = (
     "name", "profile", "prefix", "launcher", "version", "script", "module", "command", "args",
     "processes", "gpus", "nodes", "node_rank", "mixed_precision", "launcher_args", "python", "venv",
-    "conda", "conda_root", "workdir", "max_duration", "setup", "log", "env", "env_from",
+    "conda", "conda_root", "python_options", "workdir", "max_duration", "setup", "log", "env",
+    "env_from",
 )  # fmt: skip
 _SAFE = re.compile(r"[A-Za-z0-9_./+-][A-Za-z0-9_./+=@%:-]*")
 

@@ -13,7 +13,7 @@ from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from safelaunch.launchers.flag_table import FlagTable
     from safelaunch.model import Args, EnvVar, Job, PlanWarning, Word
@@ -104,12 +104,15 @@ class Cluster(NamedTuple):
 class CommandLine(NamedTuple):
     """A pasted line: the words after the program's name, and the variables before it.
 
-    A variable whose value is None is removed. `module` is that of `python -m MODULE`.
+    A variable whose value is None is removed. `module` is that of `python -m MODULE`. `settings`
+    returns the scalars of a YAML file that the line names, for None those of accelerate's own file
+    of the user; nothing where it cannot be read.
     """
 
     words: tuple[str, ...]
     env: Mapping[str, str | None]
     module: str | None = None
+    settings: Callable[[str | None], Mapping[str, str]] = lambda _: {}
 
 
 class JobKeys(NamedTuple):
@@ -139,6 +142,7 @@ class Launcher(Protocol):
     SETS_THREADS: bool  # OMP_NUM_THREADS becomes each rank's share of the cores
     PROGRAMS: tuple[str, ...]  # its names in a shell: `torchrun`, `accelerate launch`
     MODULES: tuple[str, ...]  # its names after `python -m`; FLAGS are those of the first
+    CONSOLE_MODULES: dict[str, str]  # module -> the program that `python -m` of it is
     FLAGS: FlagTable | None  # of `PROGRAM [FLAGS] SCRIPT`; None: `job_keys` reads a pasted line
     MODULE_FLAGS: dict[str, FlagTable]  # of modules whose flags differ, in a pasted line
     READS: tuple[str, ...]  # variables, also `PREFIX_*`, that stand for its flags
@@ -201,6 +205,13 @@ def find_program(words: Sequence[str]) -> str | None:
     """Return the key of `programs` whose first word is that of a shell line."""
     first = words[0].rpartition("/")[2]
     return next((program for program in programs() if program.split()[0] == first), None)
+
+
+def find_console_module(module: str) -> str | None:
+    """Return the program that `python -m MODULE` is, with the same words behind it."""
+    return next(
+        (own[module] for name in NAMES if module in (own := load(name).CONSOLE_MODULES)), None
+    )
 
 
 def find_module(module: str) -> str | None:

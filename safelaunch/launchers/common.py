@@ -19,6 +19,7 @@ VERSIONS: tuple[str, ...] = ()
 SINGLE: tuple[str, ...] = ()
 PROGRAMS: tuple[str, ...] = ()
 MODULES: tuple[str, ...] = ()
+CONSOLE_MODULES: dict[str, str] = {}
 FLAGS = None
 PLACES_RANKS = False
 MODULE_FLAGS: dict[str, FlagTable] = {}

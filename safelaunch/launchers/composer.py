@@ -86,7 +86,11 @@ FLAGS = FlagTable(
     count_processes=_count_processes,
     parser="",  # importing it takes all of Composer: compared with a recording
     module="module_mode",
+    no_python="command_mode",
+    abbreviates=True,
 )  # fmt: skip
+
+MODULE_FLAGS = {MODULES[1]: FLAGS}
 
 binds_gpus = common.each_rank_its_gpu
 ranks_per_node = common.planned_ranks

@@ -36,18 +36,23 @@ _COUNTS = ("num_gpus", "num_accelerators")
 _LOCAL_GPUS = re.compile(r"localhost(?::([0-9]+(?:,[0-9]+)*))?")
 
 
+def _without_blanks(text: str) -> str:
+    """Return `localhost:0,1` for `localhost:0, 1`: it reads each number with int()."""
+    return re.sub(r"\s*([:,])\s*", r"\1", text.strip())
+
+
 def _keep_flags(flags: Mapping[str, str]) -> Collection[str]:
     """Return the flags that only deepspeed can read: those about the machines of a hostfile."""
     if "hostfile" in flags:
         return flags.keys() - {*_COUNTS, "module"}
-    is_local = _LOCAL_GPUS.fullmatch(flags.get("include", "localhost"))
+    is_local = _LOCAL_GPUS.fullmatch(_without_blanks(flags.get("include", "localhost")))
     return () if is_local else ("include",)
 
 
 def _count_processes(values: Mapping[str, str], _flags: Collection[str]) -> dict[str, str]:
     """Return the counts of a pasted line: without a number deepspeed takes every GPU."""
     keys = {**values}
-    local = _LOCAL_GPUS.fullmatch(keys.pop("gpus", "localhost"))
+    local = _LOCAL_GPUS.fullmatch(_without_blanks(keys.pop("gpus", "localhost")))
     if local is not None and local[1]:
         return {**keys, "gpus": local[1]}
     return keys if "processes" in keys else {**keys, "gpus": "auto"}
@@ -77,6 +82,9 @@ FLAGS = FlagTable(
     count_processes=_count_processes,
     parser="",  # it is built and used in one function
     keep=_keep_flags,
+    no_python="no_python",
+    abbreviates=True,
+    unset=frozenset({"-1"}),
 )  # fmt: skip
 _HOSTFILE_FLAGS = FLAGS._replace(
     owned={name: key for name, key in FLAGS.owned.items() if name in (*_COUNTS, "module")}

@@ -64,9 +64,9 @@ class ConfigFile(NamedTuple):
 class FlagTable(NamedTuple):
     """A launcher's flags in the underscore spelling, without dashes; `short` maps -m to module.
 
-    `keys`, `implied`, `count_processes` and `config_file` are for pasted lines. `parser` is the
-    `module:function` that returns the parser which the flags were copied from, for the contract
-    test that compares them; empty where the launcher has no such function.
+    `keys`, `implied`, `count_processes`, `config_file`, `abbreviates` and `unset` are for pasted
+    lines. `parser` is the `module:function` that returns the parser which the flags were copied
+    from, for the contract test that compares them; empty where the launcher has no such function.
     """
 
     valued: frozenset[str]
@@ -82,6 +82,9 @@ class FlagTable(NamedTuple):
     variables: str = ""  # prefix of variables that stand for flags: `PET_NNODES=2`
     defaults: Mapping[str, str] = MappingProxyType({})  # variable -> the flag that it stands for
     module: str = "module"
+    no_python: str = ""  # the switch with which the program is run without Python
+    abbreviates: bool = False  # whether the launcher takes the begin of a flag's name for it
+    unset: frozenset[str] = frozenset()  # values that say no more than to leave the flag out
     keep: Callable[[Mapping[str, str]], Collection[str]] = _no_flags
     mixes_flags: bool = False
 

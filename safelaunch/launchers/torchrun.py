@@ -71,6 +71,8 @@ FLAGS = FlagTable(
     variables="PET_",
     count_processes=_count_processes,
     parser="torch.distributed.run:get_args_parser",
+    no_python="no_python",
+    abbreviates=True,
 )
 
 
@@ -97,7 +99,7 @@ def command(launch: Launch) -> Command:
     """Return `python -m torch.distributed.run ...` for one node. Raises ConfigError."""
     job, topology = launch.job, launch.job.topology
     warnings = check_flags(job, FLAGS)
-    flags = set(flag_values(job.launcher_args, FLAGS))
+    flags = flag_values(job.launcher_args, FLAGS)
     if job.version not in (None, *VERSIONS):
         raise ConfigError(
             f"torchrun has no version `{job.version}`",
@@ -112,11 +114,11 @@ def command(launch: Launch) -> Command:
         raise ConfigError(
             "`--standalone` is for one node", where=job.origin("launcher_args"), hint="leave it out"
         )
-    if not flags & {"rdzv_backend", "standalone"}:  # static, torch's default
+    if flags.get("rdzv_backend", "static") == "static" and "standalone" not in flags:
         words += ["--node_rank", str(launch.node_rank)]
-        if not flags & {"master_addr", "rdzv_endpoint"}:
+        if not flags.keys() & {"master_addr", "rdzv_endpoint"}:
             words += ["--master_addr", master_addr(job)]
-        if not flags & {"master_port", "rdzv_endpoint"}:
+        if not flags.keys() & {"master_port", "rdzv_endpoint"}:
             words += ["--master_port", master_port(job)]
     words += job.launcher_args.words
     program = for_elastic((*module_or_script(job, "--module"), *job.args.words))

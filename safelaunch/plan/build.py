@@ -17,7 +17,7 @@ from safelaunch.model import (
     BUILT_IN,
     EnvVar,
     Facts,
-    ManualNode,
+    ManualStart,
     NodePlan,
     Origin,
     Plan,
@@ -98,7 +98,7 @@ def make_plan(resolved: Resolved) -> Plan:
     )
 
 
-def _manual_node(job: Job, node: NodePlan) -> ManualNode:
+def _manual_node(job: Job, node: NodePlan) -> ManualStart:
     """Return which of several nodes is started by hand, and where they meet. Raises ConfigError."""
     launcher, topology = load_launcher(job.launcher), job.topology
     words = [*node.argv, *(var.value for var in node.env.values())]
@@ -112,7 +112,7 @@ def _manual_node(job: Job, node: NodePlan) -> ManualNode:
     meeting = launcher.rendezvous(job, node.env)
     address = next((address for address, _ in meeting.addresses), None)
     port = next((fixed.port for fixed in meeting.ports), None)
-    return ManualNode(topology.node_rank, topology.nodes, address, port)
+    return ManualStart(topology.node_rank, topology.nodes, address, port)
 
 
 def resume(
@@ -358,13 +358,13 @@ def _command(launch: Launch, own: Job) -> Command:
     """
     job, launcher = launch.job, load_launcher(launch.job.launcher)
     if not job.prefix:
-        return launcher.command(launch)
+        return _with_python_options(launcher.command(launch), job)
     from safelaunch.plan.launch_line.wrappers import finds_python, keeps_process
 
     if finds_python(job.prefix) and own.interpreter.path is None:
         python = replace(job.interpreter, path="python")
         launch = launch._replace(job=replace(job, interpreter=python))
-    command = launcher.command(launch)
+    command = _with_python_options(launcher.command(launch), launch.job)
     single = command.single
     if single not in (None, "mpi") and not keeps_process(job.prefix):
         single = "shell"
@@ -372,6 +372,21 @@ def _command(launch: Launch, own: Job) -> Command:
         argv=(*job.prefix, *command.argv),
         program=command.program + len(job.prefix),
         single=single,
+    )
+
+
+def _with_python_options(command: Command, job: Job) -> Command:
+    """Return a command with the options of its Python. Raises ConfigError."""
+    options = job.python_options
+    if not options:
+        return command
+    if command.argv[0] != job.interpreter.word:
+        raise ConfigError(
+            f"launcher `{job.launcher}` runs no Python here", where=job.origin("python_options")
+        )
+    return command._replace(
+        argv=(command.argv[0], *options, *command.argv[1:]),
+        program=command.program + len(options),
     )
 
 

@@ -10,9 +10,9 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.errors import ConfigError, RunNotFound
-from safelaunch.runtime import combine_nodes
 from safelaunch.runtime import home as runtime_home
 from safelaunch.runtime.agent import runs as agent_runs
+from safelaunch.runtime.nodes import combine_nodes
 from safelaunch.runtime.records import (
     CodeRecord,
     Failure,

@@ -18,14 +18,13 @@ from safelaunch.model import Slot
 from safelaunch.plan import gates
 from safelaunch.plan.build import bind
 from safelaunch.plan.serialize import freeze, plan_json, script_of, supervision_json
-from safelaunch.runtime.records import ManualNode as ManualNodeRecord
-from safelaunch.runtime.records import PeersAddress, PlanRecord, RunRecord
+from safelaunch.runtime.records import ManualNode, PeersAddress, PlanRecord, RunRecord
 from safelaunch.start import preflight, restart_scripts, resume
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from safelaunch.model import ManualNode, NodePlan, Plan
+    from safelaunch.model import ManualStart, NodePlan, Plan
     from safelaunch.start.caller import Caller
 
 SECRET_VARIABLE = "SAFELAUNCH_SECRET"  # noqa: S105 - a name; the same value for each node by hand
@@ -67,7 +66,7 @@ def start_request(
     record.decisions = decisions
     if plan.manual_node is not None:
         manual = plan.manual_node
-        record.manual_node = ManualNodeRecord(node=manual.number, nodes=manual.nodes)
+        record.manual_node = ManualNode(node=manual.number, nodes=manual.nodes)
         more = {**_peers_file(plan.manual_node, caller.environ), **more}
     plan_record = PlanRecord.from_json({**plan_json(bound), "unbound": freeze(plan)})
     texts = {
@@ -90,7 +89,7 @@ def start_request(
     return StartRequest(record, words, tuple(files.values()), files[PlanRecord.FILE], notes)
 
 
-def _peers_file(node: ManualNode, environ: Mapping[str, str]) -> dict[str, bytes]:
+def _peers_file(node: ManualStart, environ: Mapping[str, str]) -> dict[str, bytes]:
     """Return the file from which the supervisor learns where those of the other nodes are.
 
     The lines on the machines have no secret in common, but a variable may have one.

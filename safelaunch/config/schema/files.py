@@ -107,6 +107,7 @@ JOB = Schema(
         Key("mixed_precision", Choice(("no", "fp16", "bf16", "fp8")), "passed to accelerate"),
         Key("launcher_args", ArgsType(), "whatever else the launcher itself understands"),
         *_INTERPRETER,
+        Key("python_options", WordsType(), "options of the Python that runs the launcher"),
         Key("workdir", PathText(), "working directory, relative to this file; default: its folder"),
         Key("pythonpath", _PATHS, "put before PYTHONPATH; default: the project root"),
         Key("env", EnvType(), "variables; null removes, {prepend: ...} puts before"),

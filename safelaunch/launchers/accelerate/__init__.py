@@ -43,6 +43,7 @@ RUNS_PYTHON = True
 SETS_THREADS = True
 PROGRAMS = ("accelerate launch", "accelerate-launch")
 MODULES = ("accelerate.commands.launch",)
+CONSOLE_MODULES = {"accelerate.commands.accelerate_cli": "accelerate"}
 NODE_0 = "--main_process_ip ADDRESS --main_process_port PORT, in a job file under `launcher_args`"
 TIMEOUT = (
     "`ddp_timeout` (seconds) of TrainingArguments, or "
@@ -164,6 +165,7 @@ FLAGS = FlagTable(
     config_file=ConfigFile(
         "config_file", _default_config, _complete, ("main_process_ip", "main_process_port")
     ),
+    no_python="no_python",
 )
 
 binds_gpus = common.each_rank_its_gpu

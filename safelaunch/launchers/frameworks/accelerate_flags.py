@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.errors import ConfigError
@@ -10,9 +11,9 @@ from safelaunch.launchers.common import port_number, process_number
 from safelaunch.model import Slot, Word, text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from safelaunch.launchers import Launch
+    from safelaunch.launchers import CommandLine, Launch
     from safelaunch.model import Job
 
 ACCELERATE, TORCHRUN = "accelerate", "torchrun"
@@ -53,9 +54,14 @@ def flags(words: Sequence[str]) -> dict[str, str]:
     return values
 
 
-def split_count(words: tuple[str, ...], launcher: str) -> CountFlags | None:
-    """Return the processes of one machine; None for several machines, and for what is no count."""
-    stated = flags(words)
+def split_count(
+    words: tuple[str, ...], launcher: str, defaults: Mapping[str, str] = MappingProxyType({})
+) -> CountFlags | None:
+    """Return the processes of one machine; None for several machines, and for what is no count.
+
+    `defaults` are settings of files, for what the words leave out.
+    """
+    stated = {**defaults, **flags(words)}
     if any(stated.get(name, own) != own for name, own in _NODES[launcher].items()):
         return None
     rest: list[str] = []
@@ -68,10 +74,24 @@ def split_count(words: tuple[str, ...], launcher: str) -> CountFlags | None:
             count, is_value = (value if equals else count), not equals
         else:
             rest.append(word)
+    count = defaults.get(_COUNT[launcher]) if count is None else count
     number = process_number(count)
     if is_value or (count is not None and number is None):
         return None
     return CountFlags(number, tuple(rest))
+
+
+def settings(line: CommandLine, words: Sequence[str], own: str = "") -> dict[str, str]:
+    """Return the settings that count where a line's words leave them out.
+
+    Those of accelerate's config file, by the flag that names it or else the user's own one, and
+    over them of the framework's file that the flag `own` names, whose keys are flags.
+    """
+    stated = flags(words)
+    file = stated.get("config_file") or stated.get("accelerate_config") or None
+    values = dict(line.settings(file))
+    values.pop(_COUNT[ACCELERATE], None)  # what they mean there depends on its other keys
+    return {**values, **(line.settings(stated[own]) if stated.get(own) else {})}
 
 
 def added(launch: Launch, launcher: str, words: Sequence[str]) -> tuple[Word, ...]:

@@ -111,7 +111,8 @@ def job_keys(line: CommandLine) -> JobKeys | None:
         return None
     end = words.index("--") if "--" in words else len(words)
     own = accelerate_flags.split_count(words[:end], inner)
-    behind = accelerate_flags.split_count(words[end + 1 :], inner)
+    files = accelerate_flags.settings(line, words) if inner == ACCELERATE else {}
+    behind = accelerate_flags.split_count(words[end + 1 :], inner, files)
     if own is None or behind is None:
         return None
     default = "1" if inner == TORCHRUN else None

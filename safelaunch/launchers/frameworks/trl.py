@@ -58,7 +58,8 @@ def job_keys(line: CommandLine) -> JobKeys | None:
     sub, words = (line.words[0] if line.words else ""), line.words[1:]
     if sub in SINGLE:
         return JobKeys({"command": (sub,), "args": words} if words else {"command": (sub,)})
-    count = accelerate_flags.split_count(words, ACCELERATE)
+    files = accelerate_flags.settings(line, words, "config")
+    count = accelerate_flags.split_count(words, ACCELERATE, files)
     if sub not in TRAINING or count is None:
         return None
     keys: dict[str, str | tuple[str, ...]] = {"command": (sub,)}

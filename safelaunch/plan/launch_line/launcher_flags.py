@@ -4,6 +4,8 @@ A flag that has a job key (processes, precision, GPUs) becomes that key, every o
 `launcher_args`. Variables and config files that stand for flags count as if they were typed.
 """
 
+# ruff: noqa: PLC0415 - difflib, the reader of YAML: only for what few lines have
+
 from __future__ import annotations
 
 import os
@@ -15,7 +17,7 @@ from safelaunch.config.launcher_config import complete_line
 from safelaunch.config.paths import Paths
 from safelaunch.config.schema.types import expand_option
 from safelaunch.config.yaml_io.node import Node, scalar
-from safelaunch.errors import ConfigError, did_you_mean
+from safelaunch.errors import ConfigError
 from safelaunch.launchers.flag_table import PASTED_LINE, LineFlag
 from safelaunch.model import Args
 from safelaunch.plan.launch_line import nodes
@@ -26,25 +28,37 @@ if TYPE_CHECKING:
     from safelaunch.launchers.flag_table import FlagTable
     from safelaunch.plan.launch_line.shell import Shell
 
+# of torchrun: a number that only the machine knows (torch/distributed/run.py)
+_COUNTED_THERE = ("cpu", "xpu")
+
 
 def launcher_keys(
     name: str, table: FlagTable, words: list[str], env: dict[str, str | None], shell: Shell | None
 ) -> dict[str, Node] | None:
-    """Return the keys of a launcher's line; None where the number of its nodes may change."""
-    typed, rest = _split(name, words, table)
+    """Return the keys of a launcher's line; None where it is run word for word.
+
+    That is so where the number of its nodes may change, where only the machine knows how many
+    processes there are, and where a flag is not known.
+    """
+    split = _split(name, words, table)
+    if split is None:
+        return None
+    typed, rest = split
     by_variable = _flags_of_variables(table, env)
     # of two equal flags the last one counts
     flags = [LineFlag(flag, value, PASTED_LINE) for flag, value in (*by_variable.values(), *typed)]
     if table.config_file is not None and shell is not None:
         paths = Paths.from_job(os.path.join(shell.cwd, "-"), shell.cwd)
-        flags = complete_line(flags, table, paths, shell.with_env(env).environ)
+        environ = shell.with_env(env).environ
+        flags = complete_line(flags, table, paths, environ, shell.workdir)
     by_name = {flag.name: (flag.values or ("",))[-1] for flag in flags}
     direct = table.keep(by_name)
     keyed = [flag for flag in flags if flag.name in table.keys and flag.name not in direct]
     values = {table.keys[flag.name]: (flag.values or ("",))[-1] for flag in keyed}
+    values = {key: text for key, text in values.items() if text not in table.unset}
     origins = {table.keys[flag.name]: flag.origin for flag in keyed}
     fewest, _, most = values.get("nodes", "1").partition(":")
-    if most not in ("", fewest):
+    if most not in ("", fewest) or values.get("processes") in _COUNTED_THERE:
         return None
     for variable in by_variable:
         del env[variable]
@@ -83,6 +97,26 @@ def launcher_keys(
     return keys
 
 
+def read_scalars(file: str | None, shell: Shell) -> dict[str, str]:
+    """Return {key: text} of the scalars in a YAML file; None is accelerate's own of the user.
+
+    Nothing of a file that cannot be read: the launcher itself refuses it.
+    """
+    from safelaunch.config.yaml_io.reader import read_file
+    from safelaunch.launchers.accelerate.config_file import default_path
+
+    shown = default_path(shell.environ) if file is None else file
+    path = os.path.join(shell.cwd, shell.workdir, shown or "")
+    if not os.path.isfile(path):
+        return {}
+    try:
+        tree = read_file(path, path)
+    except ConfigError:
+        return {}
+    items = tree.items if tree.kind == "map" else ()
+    return {key.text: value.text for key, value in items if value.kind == "scalar"}
+
+
 def _flags_of_variables(
     table: FlagTable, env: Mapping[str, str | None]
 ) -> dict[str, tuple[str, tuple[str, ...]]]:
@@ -106,8 +140,11 @@ def _flags_of_variables(
 
 def _split(
     name: str, words: list[str], table: FlagTable
-) -> tuple[list[tuple[str, tuple[str, ...]]], list[str]]:
-    """Return the launcher's flags with their values, and the words from the program on."""
+) -> tuple[list[tuple[str, tuple[str, ...]]], list[str]] | None:
+    """Return the launcher's flags with their values, and the words from the program on.
+
+    None where a flag is none of the launcher's, as far as is known, and no misspelt one.
+    """
     flags: list[tuple[str, tuple[str, ...]]] = []
     program: list[str] = []
     rest = list(words)
@@ -118,7 +155,7 @@ def _split(
         if table.short.get(word[:2]) in table.valued and word[2:3] not in ("", "="):
             rest.insert(0, word[2:])  # `-n8`
             word = word[:2]
-        flag = table.name(word)
+        flag = _whole_name(word, table)
         is_own = word.startswith("--") and flag in table.names
         if not word.startswith("-") or (program and not is_own):
             program.append(word)
@@ -131,15 +168,34 @@ def _split(
                 raise ConfigError(f"`{word}` has no value", where=PASTED_LINE)
             flags.append((flag, (rest.pop(0),)))
         else:
-            raise _unknown(name, word, flag, table)
+            _refuse_misspelt(name, word, flag, table)
+            return None
     return flags, [*program, *rest]
 
 
-def _unknown(name: str, word: str, flag: str, table: FlagTable) -> ConfigError:
-    near = [other for other in table.names if other.startswith(flag)]
-    hint = f"did you mean `--{near[0]}`?" if len(near) == 1 else did_you_mean(flag, table.names)
-    return ConfigError(
-        f"`{word}` is not a known option of {name}: does a value follow?",
-        where=PASTED_LINE,
-        hint=hint or f"write `{word}=VALUE` if so; or put it under launcher_args in a job file",
-    )
+def _whole_name(word: str, table: FlagTable) -> str:
+    """Return the long name of a flag as typed; argparse takes an unambiguous begin for it.
+
+    `--nproc` begins both `--nproc-per-node` and `--nproc_per_node`, which is two for it.
+    """
+    flag = table.name(word)
+    if not (table.abbreviates and word.startswith("--")) or flag in table.names:
+        return flag
+    longer = [name for name in table.names if name.startswith(flag)]
+    is_clear = len(longer) == 1 and ("_" in flag or "_" not in longer[0])
+    return longer[0] if is_clear else flag
+
+
+def _refuse_misspelt(name: str, word: str, flag: str, table: FlagTable) -> None:
+    """Raise ConfigError where a flag that is not known is almost one that is."""
+    from difflib import get_close_matches
+
+    longer = sorted(other for other in table.names if other.startswith(flag))
+    near = get_close_matches(flag, table.names, n=1, cutoff=0.8) or longer
+    if near:
+        shown = " or ".join(f"`--{other}`" for other in near[:3])
+        raise ConfigError(
+            f"`{word}` is not a known option of {name}",
+            where=PASTED_LINE,
+            hint=f"did you mean {shown}?",
+        )

@@ -33,7 +33,10 @@ def value(text: str | None) -> Node:
 
 def gpus(text: str, origin: Origin = PASTED_LINE) -> Node:
     """Return the GPUs of a flag: `0,1`, `all`."""
-    return scalar(AUTO, origin) if text in ("all", AUTO) else words(text.split(","), origin)
+    if text in ("all", AUTO):
+        return scalar(AUTO, origin)
+    # `0,` is one GPU for CUDA, and a single one is often typed so
+    return words([part.strip() for part in text.strip().removesuffix(",").split(",")], origin)
 
 
 def args(texts: Sequence[str]) -> dict[str, Node]:

@@ -44,6 +44,7 @@ def read_line(words: Sequence[str], shell: Shell, *, is_remote: bool = False) ->
 
     `is_remote`: it runs on a host, where nothing of this shell is exported.
     """
+    shell = shell._replace(is_here=not is_remote)
     tree, notes = parse_line(words, shell), []
     flags, names = ({}, []) if is_remote else _exported(tree, shell.environ)
     if flags:

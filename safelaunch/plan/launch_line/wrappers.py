@@ -38,12 +38,16 @@ class Unwrapped(NamedTuple):
     prefix: tuple[str, ...] = ()  # what the job keeps in front of its launcher
     workdir: str = ""
     venv: str | None = None
+    setup: tuple[str, ...] = ()  # lines of shell before it
     runs_script: bool = False  # the prefix runs the script itself: `uv run train.py`
 
     def around(self, inner: Unwrapped) -> Unwrapped | None:
         """Return both in one; None where a job cannot say both, in this order."""
         twice = (self.max_duration and inner.max_duration) or (self.venv and inner.venv)
-        if twice or (self.prefix and inner.workdir):  # the prefix may name files of another folder
+        # the prefix may name files of another folder, and setup runs in front of it
+        if twice or (self.prefix and (inner.workdir or inner.setup)):
+            return None
+        if self.setup and inner.workdir:
             return None
         return Unwrapped(
             inner.words,
@@ -52,6 +56,7 @@ class Unwrapped(NamedTuple):
             (*self.prefix, *inner.prefix),
             join_folder(self.workdir, inner.workdir),
             inner.venv or self.venv,
+            (*self.setup, *inner.setup),
             inner.runs_script or self.runs_script,
         )
 
@@ -135,14 +140,14 @@ def _split_options(
     words: Sequence[str],
     valued: Collection[str] = (),
     flags: Collection[str] = (),
-    end: str = "",
+    end: Collection[str] = (),
 ) -> tuple[list[tuple[str, str]], list[str]] | None:
     """Return the options with their values and the words behind them; None for an unknown one.
 
     A value follows `=`, a letter (`-k5`), or as the next word. The command may begin with `end`.
     """
     options, rest = [], list(words)
-    while rest and rest[0].startswith("-") and rest[0] != end:
+    while rest and rest[0].startswith("-") and rest[0] not in end:
         word = rest.pop(0)
         if word == "--":
             break
@@ -178,10 +183,13 @@ def _keep(
     """Return the reader of a wrapper that stays; `operands` of its own follow its options."""
 
     def read(words: Sequence[str]) -> Unwrapped | None:
-        begin = 2 if subcommand else 1
-        if subcommand and words[1:2] != [subcommand]:
-            return None
-        split = _split_options(words[begin:], valued, flags, "-m" if subcommand else "")
+        rest = words[1:]
+        if subcommand:
+            before = _split_options(rest, valued, flags)
+            if before is None or before[1][:1] != [subcommand]:
+                return None
+            rest = before[1][1:]
+        split = _split_options(rest, valued, flags, _MODULE if subcommand else ())
         if split is None:
             return None
         rest = split[1][operands:]
@@ -191,8 +199,12 @@ def _keep(
 
 
 def _env(words: Sequence[str]) -> Unwrapped | None:
-    split = _split_options(words[1:], ("-u", "--unset"))
-    return None if split is None else Unwrapped(split[1], {name: None for _, name in split[0]})
+    split = _split_options(words[1:], ("-u", "--unset", "-C", "--chdir"))
+    if split is None:
+        return None
+    folders = [value for name, value in split[0] if name in ("-C", "--chdir")]
+    env: dict[str, str | None] = {v: None for name, v in split[0] if name in ("-u", "--unset")}
+    return Unwrapped(split[1], env, workdir=folders[-1] if folders else "")
 
 
 def _time(words: Sequence[str]) -> Unwrapped | None:
@@ -215,10 +227,25 @@ def _with_script(keep: _Reader) -> _Reader:
 
 def _uv(words: Sequence[str]) -> Unwrapped | None:
     """Return what follows `uv run`: a command, a script, or `-m` and a module."""
-    inner = _with_script(_keep(_UV_VALUED, _UV_FLAGS, subcommand="run"))(words)
-    if inner is None or inner.words[:1] != ["-m"]:
-        return inner
-    return inner._replace(words=["python", *inner.words])
+    inner = _with_script(_keep((*_UV_VALUED, "--directory"), _UV_FLAGS, subcommand="run"))(words)
+    if inner is None:
+        return None
+    if inner.words and inner.words[0] in _MODULE:
+        inner = inner._replace(words=["python", "-m", *inner.words[1:]])
+    return _with_folder(inner, "--directory")
+
+
+def _with_folder(line: Unwrapped, option: str) -> Unwrapped:
+    """Return a line whose prefix changes to a folder first, with that as the job's own."""
+    prefix, folder = list(line.prefix), ""
+    for at, word in enumerate(line.prefix):
+        if word == option:
+            folder, prefix[at : at + 2] = line.prefix[at + 1], ["", ""]
+        elif word.startswith(f"{option}="):
+            folder, prefix[at] = word.partition("=")[2], ""
+    if not folder:
+        return line
+    return line._replace(prefix=tuple(word for word in prefix if word), workdir=folder)
 
 
 def _only_script(keep: _Reader) -> _Reader:
@@ -270,14 +297,19 @@ def text_of(text: str) -> Unwrapped | None:
     setup = read_setup(text)
     if setup is None:
         return None
-    return Unwrapped(setup.words, setup.env, workdir=setup.workdir, venv=setup.venv)
+    return Unwrapped(
+        setup.words, setup.env, workdir=setup.workdir, venv=setup.venv, setup=setup.setup
+    )
 
 
 _SUDO = "sudo"
+_MODULE = ("-m", "--module")  # of a wrapper that runs modules itself, and of Python
 # what runs a program in an environment of its own choice, by its first two words
 _ENVIRONMENTS = frozenset(
-    (name, "run") for name in ("uv", "conda", "mamba", "micromamba", "poetry", "pixi", "pdm")
-)
+    (name, "run")
+    for name in ("uv", "conda", "mamba", "micromamba", "poetry", "pixi", "pdm", "hatch", "pipenv",
+                 "rye")
+)  # fmt: skip
 _ENVIRONMENT = ("-n", "--name", "-p", "--prefix")
 # their options are many: the program begins where a launcher does
 _SCANNED = frozenset(("nsys", "ncu", "py-spy", "strace", "perf", "xvfb-run", _SUDO))
@@ -289,6 +321,7 @@ _UV_VALUED = (
     "--upgrade-package", "--resolution", "--prerelease", "--exclude-newer", "--link-mode",
     "--no-build-isolation-package", "--no-build-package", "--no-binary-package", "--cache-dir",
     "-p", "--python", "--project", "--config-file", "--color", "--python-platform",
+    "--no-install-package", "--torch-backend", "--allow-insecure-host",
 )  # fmt: skip
 _UV_FLAGS = (
     "--all-extras", "--dev", "--no-dev", "--only-dev", "--no-default-groups", "--all-groups",
@@ -296,7 +329,9 @@ _UV_FLAGS = (
     "--frozen", "--all-packages", "--no-project", "--no-index", "-U", "--upgrade", "--no-sources",
     "--reinstall", "--compile-bytecode", "--no-build-isolation", "--no-build", "--no-binary", "-n",
     "--no-cache", "--refresh", "--managed-python", "--no-managed-python", "--no-python-downloads",
-    "-q", "--quiet", "-v", "--verbose", "--offline", "--no-progress", "--no-config",
+    "-q", "--quiet", "-v", "--verbose", "--offline", "--no-progress", "--no-config", "--preview",
+    "--no-preview", "--native-tls", "--no-install-project", "--no-install-workspace", "-s",
+    "--script",
 )  # fmt: skip
 # coverage 7.17, `coverage help run`
 _COVERAGE_VALUED = (
@@ -345,8 +380,11 @@ _READERS: dict[str, _Reader] = {
     ),
     "conda": _conda,
     "mamba": _keep(_ENVIRONMENT, subcommand="run"),
-    "micromamba": _keep(_ENVIRONMENT, subcommand="run"),
-    "poetry": _keep(subcommand="run"),
+    "micromamba": _keep((*_ENVIRONMENT, "-r", "--root-prefix"), ("-q",), subcommand="run"),
+    "poetry": _keep(flags=("-q", "-v", "-n", "--no-interaction", "--no-ansi"), subcommand="run"),
+    "hatch": _keep(("-e", "--env"), ("-q", "-v"), subcommand="run"),
+    "pipenv": _keep(subcommand="run"),
+    "rye": _keep(subcommand="run"),
     "pixi": _keep(
         ("-e", "--environment", "--manifest-path"),
         ("--frozen", "--locked", "-x", "--executable", "-q", "--quiet"),
@@ -354,4 +392,5 @@ _READERS: dict[str, _Reader] = {
     ),
     "pdm": _keep(flags=("-v", "-q", "-s", "--site-packages"), subcommand="run"),
 }  # fmt: skip
+NAMES = frozenset(_READERS) | _SCANNED  # of all programs that are looked through
 _REPLACED = ("numactl", "taskset", "nice", "ionice", "chrt")

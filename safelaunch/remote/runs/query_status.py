@@ -14,8 +14,9 @@ from safelaunch.errors import HostError
 from safelaunch.remote.parallel import as_completed, together
 from safelaunch.runs import mirror, store
 from safelaunch.runs.access import HostAnswer
-from safelaunch.runtime import combine_nodes, run_state
+from safelaunch.runtime import run_state
 from safelaunch.runtime.agent.runs import NodeView
+from safelaunch.runtime.nodes import combine_nodes
 from safelaunch.runtime.records import NodePlace, PlanRecord, RemoteRecord
 from safelaunch.runtime.units import brief_duration
 from safelaunch.sync.answers import checked

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from safelaunch.errors import ConfigError, RunNotFound
 from safelaunch.runs import mirror, store
 from safelaunch.runs.access import RunAccess, with_attempt_lines
-from safelaunch.runtime import combine_nodes
 from safelaunch.runtime.agent import runs as agent_runs
+from safelaunch.runtime.nodes import combine_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

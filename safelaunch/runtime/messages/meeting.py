@@ -42,10 +42,10 @@ class Meeting:
 
     def _resolve(self) -> None:
         try:
-            found = socket.getaddrinfo(self.name, None, type=socket.SOCK_STREAM)
+            entries = socket.getaddrinfo(self.name, None, type=socket.SOCK_STREAM)
         except OSError:
-            found = []  # it stays unknown: the launcher itself reports that
-        addresses = dict.fromkeys(str(entry[4][0]) for entry in found)
+            entries = []  # it stays unknown: the launcher itself reports that
+        addresses = dict.fromkeys(str(entry[4][0]) for entry in entries)
         self.addresses = tuple(addresses)[:ADDRESSES]
         self.is_resolved = True
 

@@ -144,8 +144,8 @@ class ManualNodes:
         are the ends of runs that it had no part in.
         """
         run_id = _checked(message, self.size)
-        for node, known in self.runs.items():
-            if known == run_id and node != self.own:
+        for node, other in self.runs.items():
+            if other == run_id and node != self.own:
                 return node
         if not attempt or not message.attempt:
             raise ValueError("no attempt is running")

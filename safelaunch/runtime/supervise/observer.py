@@ -12,10 +12,11 @@ import time
 from safelaunch.runtime import processes as runtime_processes
 from safelaunch.runtime.hang import evidence
 from safelaunch.runtime.logs import size_cap
+from safelaunch.runtime.messages.ends import NodeEnd
 from safelaunch.runtime.monitor import leftovers, oom_kills, sampler
 from safelaunch.runtime.progress import checkpoint_line, tracker, watchdog
 from safelaunch.runtime.records import HangReport
-from safelaunch.runtime.supervise import launch, recovery
+from safelaunch.runtime.supervise import launch
 from safelaunch.runtime.units import duration
 
 TYPE_CHECKING = False
@@ -136,7 +137,7 @@ class Observer:
         """Notify the other nodes at once of a stop: their ranks will miss ours."""
         if self.nodes is not None and why in ("SIGTERM", "SIGINT", "max_duration", "min_steps"):
             state = "succeeded" if why == "min_steps" else "stopped"
-            end = recovery.NodeEnd(state=state, stopped_by=why)
+            end = NodeEnd(state=state, stopped_by=why)
             self._try("nodes", self.nodes.ended, attempt, end)
 
     def on_turn(self) -> None:

@@ -15,6 +15,7 @@ import time
 
 from safelaunch.runtime import rank_exits
 from safelaunch.runtime.failure import analyse, blame, log_tails
+from safelaunch.runtime.messages.ends import Decision
 from safelaunch.runtime.monitor.leftovers import IDLE_AFTER, describe
 from safelaunch.runtime.progress import artifacts, checkpoints
 from safelaunch.runtime.records import Failure, HangReport, Status
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+    from safelaunch.runtime.messages.ends import NodeEnd
     from safelaunch.runtime.monitor.leftovers import LeftoverEnd
     from safelaunch.runtime.rank_exits import RankExit
     from safelaunch.runtime.records import AttemptRecord, RunRecord
@@ -61,23 +63,23 @@ class Outcome:
         self.warnings: list[str] = []
         self.status = Status()  # the changes of status.json
 
-    def decide(self, failure: Failure) -> recovery.Decision:
+    def decide(self, failure: Failure) -> Decision:
         """Return what follows a failure."""
         run, now = self.run, time.monotonic()
         action = run.hang.action if run.hang else None
         if failure.class_name == "hang" and action != "restart":
-            return recovery.Decision(why=f"`hang.action` is {action}")
+            return Decision(why=f"`hang.action` is {action}")
         rungs = max(0, len(run.again.scripts) - 1) if run.again else 0
         return recovery.decide(run.recovery, self.attempts, failure, now, self.began, rungs)
 
-    def decide_for_all(self, ends: dict[int, recovery.NodeEnd]) -> recovery.Decision:
+    def decide_for_all(self, ends: dict[int, NodeEnd]) -> Decision:
         """Return what follows on all nodes, from how the attempt has ended on each."""
         lost = [node for node, end in ends.items() if end.state == "lost"]
         stops = [e for e in ends.values() if e.state == "stopped" and e.stopped_by != "node"]
         failed = [end for end in ends.values() if end.state == "failed"]
         if lost or stops or not failed:
             why = f"node {lost[0]} is gone" if lost else "it was stopped"
-            return recovery.Decision(why=f"no restart: {why}")
+            return Decision(why=f"no restart: {why}")
         first = min(failed, key=lambda end: blame.blame(end.role, end.time))
         last = self.attempts[-1]
         last.class_name, last.rank, last.what = first.class_name, first.rank, first.what

@@ -25,11 +25,11 @@ import socket
 import time
 
 from safelaunch.runtime.messages.connection import LINE_LIMIT, SILENCE, PeerConnection
+from safelaunch.runtime.messages.ends import Decision, NodeEnd
 from safelaunch.runtime.messages.meeting import Meeting
 from safelaunch.runtime.messages.members import Introduction, ManualNodes, PlannedNodes
 from safelaunch.runtime.records import NodeSummary, PeersAddress
 from safelaunch.runtime.supervise.control import SMOKE, readable
-from safelaunch.runtime.supervise.recovery import Decision, NodeEnd
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -212,14 +212,15 @@ class Peers:
         return self.ends.get(attempt + self.shift, {})
 
     def await_ends(self, attempt: int, is_asked: Callable[[], bool]) -> dict[int, NodeEnd]:
-        """Wait until an attempt has ended on all nodes that have met, or `is_asked`.
+        """Wait until an attempt has ended on all other nodes that have met, or `is_asked`.
 
         Return the ends by node, without those of nodes that do not answer any more.
         """
         while not is_asked():
             self.serve()
             ends, unheard = self._ends(attempt), [node for node, _ in self._unheard(attempt)]
-            if all(node in ends or node in unheard for node in self.members.hosts):
+            over = {*ends, *unheard, self.members.own}
+            if all(node in over for node in self.members.hosts):
                 break
             if 0 in unheard:  # it passes on how the others ended
                 break

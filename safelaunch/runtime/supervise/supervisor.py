@@ -40,11 +40,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from safelaunch.runtime.messages.ends import Decision, NodeEnd
     from safelaunch.runtime.progress.artifacts import EarlierFiles
     from safelaunch.runtime.supervise.observer import Observer
     from safelaunch.runtime.supervise.outcome import Outcome
     from safelaunch.runtime.supervise.peers import Peers
-    from safelaunch.runtime.supervise.recovery import Decision, NodeEnd
 
 SAVE_PATIENCE = 3600  # seconds in which the end is written again and again to a disk that is full
 # in small steps: between two of them the markers of ranks that live for milliseconds are read
@@ -233,10 +233,10 @@ class Supervisor:
         """Send to the other nodes how an attempt ended on this one; False after a fault."""
         self.sent = number
         if self.nodes is not None:
-            from safelaunch.runtime.supervise import recovery
+            from safelaunch.runtime.messages.ends import NodeEnd
 
             try:
-                self.nodes.ended(number, recovery.NodeEnd(**end))  # type: ignore[arg-type]
+                self.nodes.ended(number, NodeEnd(**end))  # type: ignore[arg-type]
             except Exception as e:  # noqa: BLE001 - no fault of ours may hide how the job ended
                 self.journal.broken("message to the other nodes", e)
                 return False
@@ -481,7 +481,7 @@ class Supervisor:
             return
         ended = status.copy()
         try:
-            from safelaunch.runtime.supervise import joint_end
+            from safelaunch.runtime.nodes import joint_end
 
             others = [nodes.name(n) for n in nodes.members.hosts if n != nodes.members.own]
             status.node_end = nodes.summary(nodes.members.own, ended.state, ended.exit_code)

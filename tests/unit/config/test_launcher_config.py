@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from support.pasted_line import plain
 from support.project import Project, shown
 
 from safelaunch.config.resolve import Flags
@@ -239,3 +240,65 @@ def test_a_line_on_the_cpu_takes_the_profile_that_the_user_names(project: Projec
 def test_init_writes_the_profile_once(project: Project) -> None:
     tree = parse(project, "accelerate launch --cpu train.py")
     assert job_yaml(tree, "cpu").count("profile:") == 1
+
+
+def text_of(project: Project, text: str) -> dict[str, object]:
+    tree = parse_line(["bash", "-c", text], Shell(str(project.folder), {}))
+    return plain(tree)  # type: ignore[return-value]
+
+
+def test_a_file_is_looked_up_where_the_line_goes_to(project: Project) -> None:
+    project.write(ZERO3.replace("num_processes: 2", "num_processes: 6"), "src/z3.yaml")
+    keys = text_of(project, "cd src && accelerate launch --config_file z3.yaml train.py")
+    assert (keys["processes"], keys["workdir"]) == ("6", "src")
+    assert keys["launcher_args"] == ["--config_file", "z3.yaml"]
+
+
+def test_a_file_that_is_only_where_the_line_begins_is_missed_with_its_folder(
+    project: Project,
+) -> None:
+    (project.folder / "src").mkdir()
+    with pytest.raises(ConfigError, match=r"`--config_file src/z3.yaml`: no such file"):
+        text_of(project, "cd src && accelerate launch --config_file z3.yaml train.py")
+
+
+TWO_MACHINES = "num_machines: 2\nmachine_rank: 1\nnum_processes: 4\nmain_process_port: 29500\n"
+FRAMEWORKS = (
+    "trl sft --config two.yaml",
+    "trl sft --model_name_or_path m --accelerate_config two.yaml",
+    "axolotl train x.yml --launcher accelerate -- --config_file=two.yaml",
+)
+
+
+@pytest.mark.parametrize("line", FRAMEWORKS)
+def test_a_framework_whose_file_says_several_machines_runs_word_for_word(
+    line: str, project: Project
+) -> None:
+    project.write(TWO_MACHINES, "two.yaml")
+    assert plain(parse(project, line)) == {"launcher": "command", "command": line.split()}
+
+
+def test_so_it_does_where_the_user_s_own_file_says_so(
+    project: Project, home: dict[str, str]
+) -> None:
+    Path(default_path(home)).write_text(TWO_MACHINES)
+    line = "trl sft --model_name_or_path m"
+    assert plain(parse(project, line, home)) == {"launcher": "command", "command": line.split()}
+    project.write("num_machines: 1\n", "own.yaml")
+    own = plain(parse(project, f"{line} --accelerate_config own.yaml", home))
+    assert own["launcher"] == "trl"  # type: ignore[index]
+
+
+def test_the_processes_in_the_file_of_trl_are_those_of_the_job(project: Project) -> None:
+    project.write("num_processes: 4\nlearning_rate: 1e-5\n", "sft.yaml")
+    assert plain(parse(project, "trl sft --config sft.yaml")) == {
+        "launcher": "trl", "command": ["sft"], "args": ["--config", "sft.yaml"], "processes": "4",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["[1", "- a", "num_machines: [2]", "x: {y: 1}", ""])
+def test_a_file_of_a_framework_that_cannot_be_read_is_left_to_it(
+    text: str, project: Project
+) -> None:
+    project.write(text, "sft.yaml")
+    assert plain(parse(project, "trl sft --config sft.yaml"))["gpus"] == "auto"  # type: ignore[index]

@@ -96,6 +96,15 @@ def test_a_node_by_hand_must_know_where_node_0_is(project: Project, launcher: st
     assert "ADDRESS" in refusal.hint
 
 
+def test_the_number_of_a_node_stays_where_the_line_names_the_static_rendezvous(
+    project: Project,
+) -> None:
+    flags = "launcher_args: {rdzv_backend: static, rdzv_endpoint: '10.0.0.5:2345'}\n"
+    argv = words(project.plan(f"launcher: torchrun\n{flags}{BY_HAND}").nodes[0])
+    assert argv[argv.index("--node_rank") + 1] == "1"
+    assert "--master_addr" not in argv
+
+
 def test_nodes_that_number_themselves_need_no_number(project: Project) -> None:
     flags = "launcher_args: {rdzv_backend: c10d, rdzv_endpoint: '10.0.0.5:2345'}\n"
     plan = project.plan(f"launcher: torchrun\n{flags}{BY_HAND}".replace("node_rank: 1\n", ""))

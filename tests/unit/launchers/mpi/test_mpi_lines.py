@@ -32,9 +32,9 @@ MEANS: dict[str, tuple[dict[str, object], str]] = {
         f"srun --ntasks 8 --gpus-per-node=8 {PY} train.py --x",
     ),
     "srun -n2 -p gpu -lu -K --pty python3.11 -m pkg.train -x": (
-        {"module": "pkg.train", "args": ["-x"], "processes": "2",
+        {"command": ["python3.11", "-m", "pkg.train", "-x"], "processes": "2",
          "launcher_args": ["-p", "gpu", "-lu", "-K", "--pty"]},
-        f"srun --ntasks 2 -p gpu -lu -K --pty {PY} -m pkg.train -x",
+        "srun --ntasks 2 -p gpu -lu -K --pty python3.11 -m pkg.train -x",
     ),
     "srun -ln8 -K1 -- /env/bin/python train.py": (
         {"script": "train.py", "python": "/env/bin/python", "processes": "8",

@@ -246,8 +246,66 @@ MEANS: dict[str, dict[str, object]] = {
         "launcher": "accelerate", "script": "train.py", "processes": "2",
         "prefix": ["uv", "run", "--with", "x", "--python", "3.11", "--"],
     },
-    "uv run --directory pkg python train.py": {
-        "launcher": "command", "command": ["uv", "run", "--directory", "pkg", "python", "train.py"],
+    "uv run --directory . python train.py": {
+        "launcher": "python", "script": "train.py", "prefix": ["uv", "run"], "workdir": ".",
+    },
+    "uv --project=p run --torch-backend cu128 --module pkg.train": {
+        "launcher": "python", "module": "pkg.train",
+        "prefix": ["uv", "--project=p", "run", "--torch-backend", "cu128"],
+    },
+    "hatch -e gpu run python train.py": {
+        "launcher": "python", "script": "train.py", "prefix": ["hatch", "-e", "gpu", "run"],
+    },
+    "env -C . -u B A=1 python train.py": {
+        "launcher": "python", "script": "train.py", "workdir": ".", "env": {"B": "null", "A": "1"},
+    },
+    "python -W ignore -m torch.distributed.run --nproc_per_node 2 train.py": {
+        "launcher": "torchrun", "script": "train.py", "processes": "2",
+        "python_options": ["-W", "ignore"],
+    },
+    "python -um torch.distributed.launch --use_env train.py": {
+        "launcher": "torchrun", "script": "train.py", "processes": "1",
+    },
+    "python -Om accelerate.commands.accelerate_cli launch --num_processes 2 train.py": {
+        "launcher": "accelerate", "script": "train.py", "processes": "2", "python_options": ["-O"],
+    },
+    "v/bin/python /opt/bin/torchrun --nproc_per_node 2 train.py": {
+        "launcher": "torchrun", "script": "train.py", "processes": "2", "python": "v/bin/python",
+    },
+    "python -m composer.cli.launcher -n 2 train.py": {
+        "launcher": "composer", "script": "train.py", "processes": "2",
+    },
+    "python -X dev -m paddle.distributed.launch --gpus 0,1 train.py": {
+        "launcher": "command",
+        "command": ["python", "-X", "dev", "-m", "paddle.distributed.launch", "--gpus", "0,1",
+                    "train.py"],
+    },
+    "python -m deepspeed.launcher.launch --world_info=x train.py": {
+        "launcher": "command",
+        "command": ["python", "-m", "deepspeed.launcher.launch", "--world_info=x", "train.py"],
+    },
+    "torchrun --nnode=1 --nproc_per_nod=8 train.py": {
+        "launcher": "torchrun", "script": "train.py", "processes": "8",
+    },
+    "torchrun --nproc-per-node cpu train.py": {
+        "launcher": "command", "command": ["torchrun", "--nproc-per-node", "cpu", "train.py"],
+    },
+    "torchrun --no-python --nproc_per_node 2 bash x.sh --lr 1": {
+        "launcher": "torchrun", "script": "bash", "args": ["x.sh", "--lr", "1"], "processes": "2",
+        "launcher_args": ["--no_python"],
+    },
+    "accelerate launch --brand_new train.py": {
+        "launcher": "command", "command": ["accelerate", "launch", "--brand_new", "train.py"],
+    },
+    "accelerate launch --num_processes=1 --gpu_ids=0, train.py": {
+        "launcher": "accelerate", "script": "train.py", "gpus": ["0"], "processes": "1",
+    },
+    "deepspeed --num_gpus -1 --num_nodes=-1 train.py": {
+        "launcher": "deepspeed", "script": "train.py", "gpus": "auto",
+    },
+    "deepspeed --elastic_training --min_elastic_nodes 1 train.py": {
+        "launcher": "command",
+        "command": ["deepspeed", "--elastic_training", "--min_elastic_nodes", "1", "train.py"],
     },
     "uv run -q train.py --x": {
         "launcher": "python", "version": "script", "script": "train.py", "args": ["--x"],
@@ -311,7 +369,11 @@ REFUSED = {
     ("torchrun", "--nproc_per_node", "2"): "names no program for torchrun",
     ("torchrun", "--nproc_per_node"): "`--nproc_per_node` has no value",
     ("torchrun", "--nproc", "2", "x.py"): "did you mean `--nproc_per_node`?",
-    ("accelerate", "launch", "--brand_new", "x.py"): "does a value follow?",
+    ("torchrun", "--rdzv", "c10d", "x.py"): "did you mean",
+    ("$", "torchrun", "x.py"): "the prompt of a shell",
+    ("$ torchrun x.py",): "the prompt of a shell",
+    ("!torchrun", "x.py"): "leave `!` out",
+    ("--nproc_per_node", "2", "x.py"): "is an option, and no program stands before it",
     ("\u2014num_processes", "2"): "no ASCII `-`",
     ("torchrun", "\u2014nproc_per_node", "2", "x.py"): "no ASCII `-`",
     ("python", "x.py", "\u2013lr", "1"): "a text processor has replaced it",
@@ -320,15 +382,10 @@ REFUSED = {
     ("accelerate", "launch", "--num_machines", "2", "--num_processes", "x", "x.py"): "`x` proc",
     ("python 'x.py",): "the line cannot be read",
     ("python x.py > log",): "`>` is shell",
+    ("cd x && python x.py 2>&1 | tee log",): "`bash -c '...'` runs the text as it stands",
     ("python x.py 2>&1 | tee log",): "`>&` is shell",
     ("python x.py &",): "`&` is shell",
-    ("cd x && make",): "`&&` is shell",
-    ("python x.py && python y.py",): "`&&` is shell",
     ("sudo", "-E", "env", "A=1", "torchrun", "x.py"): "as another user",
-    ("python x.py; echo done",): "`;` is shell",
-    ("python x.py --a $(id)",): "is shell",
-    ("python x.py --a `id`",): "is shell",
-    ("python x.py\npython y.py",): "a line break` is shell",
 }
 
 
@@ -344,6 +401,11 @@ def test_a_line_that_is_not_literal_is_refused(words: tuple[str, ...]) -> None:
         ("python x.py \\\n  --lr 1 \\\r\n  --b", ["--lr", "1", "--b"]),
         ("python x.py 'a\\\nb'", ["a\\\nb"]),
         ("  python x.py a#b  ", ["a#b"]),
+        ("python x.py --a 1  # two gpus", ["--a", "1"]),
+        (
+            "# train\npython x.py \\\n --a '# 1' \"#\"b c#d e\\#f \\#g # it's",
+            ["--a", "# 1", "#b", "c#d", "e#f", "#g"],
+        ),
         ("python x.py $HOME", ["$HOME"]),
     ],
 )
@@ -351,6 +413,38 @@ def test_a_line_in_one_string_is_split_as_a_shell_would(line: str, args: list[st
     args_node = parse_line([line]).get("args")
     assert args_node is not None
     assert [item.text for item in args_node.items] == args
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cd x && make",
+        "python x.py && python y.py",
+        "python x.py; echo done",
+        "python x.py --a $(id)",
+        "python x.py --a `id`",
+        "python x.py\npython y.py",
+        "export A=1 && mkdir o && cd x && mkdir p && cd y && python x.py",
+        "A=1; python x.py",
+        "conda activate x && python x.py",
+    ],
+)
+def test_a_text_that_only_a_shell_understands_is_left_to_it(text: str) -> None:
+    assert plain(parse_line([text])) == {"launcher": "command", "command": ["bash", "-c", text]}
+
+
+def test_blanks_between_the_gpus_of_deepspeed_mean_nothing() -> None:
+    assert plain(parse_line(["deepspeed", "--include", "localhost:0, 1", "train.py"])) == {
+        "launcher": "deepspeed", "script": "train.py", "gpus": ["0", "1"],
+    }  # fmt: skip
+
+
+def test_what_prepares_the_folder_becomes_setup() -> None:
+    text = "cd src && mkdir -p 'a b' && export A=1; ulimit -n 65535; torchrun train.py"
+    assert plain(parse_line([text])) == {
+        "launcher": "torchrun", "script": "train.py", "processes": "1", "workdir": "src",
+        "setup": ["mkdir -p 'a b' || exit", "ulimit -n 65535"], "env": {"A": "1"},
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

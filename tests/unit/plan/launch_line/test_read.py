@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 import pytest
@@ -89,3 +90,56 @@ def test_the_variables_of_a_rank_say_nothing_of_a_line_that_it_starts() -> None:
     for line in ("python train.py", "torchrun train.py"):
         tree, notes = read(line.split(), exported)
         assert (plain(tree), notes) == (plain(parse_line(line.split())), ())
+
+
+# -- programs that only PATH can tell --------------------------------------------------------------
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> str:
+    """Return a folder with programs of these names."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("python", "python3.11", "torchrun"):
+        (folder / name).touch(mode=0o755)
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("line", "python"),
+    [
+        ("python3.11 train.py", "{bin}/python3.11"),
+        ("PATH={bin} python train.py", "{bin}/python"),
+        ("PATH={bin}:/usr/bin torchrun train.py", "{bin}/python"),
+        ("env PATH={bin} python -m torch.distributed.run train.py", "{bin}/python"),
+    ],
+)
+def test_the_python_of_a_line_is_the_one_that_its_path_finds(
+    line: str, python: str, programs: str
+) -> None:
+    tree, _ = read(line.format(bin=programs).split(), {"PATH": programs})
+    assert plain(tree)["python"] == python.format(bin=programs)  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["python3.11 train.py", "PATH=/opt/bin torchrun train.py", "srun python3.11 train.py"],
+)
+def test_on_a_host_its_own_path_decides(line: str, programs: str) -> None:
+    tree = read_line(line.split(), Shell("/", {"PATH": programs}), is_remote=True).tree
+    keys = plain(tree)
+    command = line.removeprefix("PATH=/opt/bin ").removeprefix("srun ").split()
+    assert keys["command"] == command  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    "line", ["uv run python3.11 train.py", "bash -c '. v/bin/activate && python3.11 train.py'"]
+)
+def test_an_environment_brings_the_python_of_its_own(line: str, programs: str) -> None:
+    tree, _ = read(shlex.split(line), {"PATH": programs})
+    assert "python" not in plain(tree)  # type: ignore[operator]
+
+
+def test_a_python_that_is_not_there_is_left_to_the_start(programs: str) -> None:
+    tree, _ = read(["python3.99", "train.py"], {"PATH": programs})
+    assert plain(tree) == {"launcher": "command", "command": ["python3.99", "train.py"]}

@@ -14,12 +14,12 @@ import pytest
 from support.workspace import DEADLINE
 
 from safelaunch.runtime.messages import connection
+from safelaunch.runtime.messages.ends import Decision, NodeEnd
 from safelaunch.runtime.messages.meeting import Meeting
 from safelaunch.runtime.messages.members import ManualNodes, PlannedNodes
 from safelaunch.runtime.records import Failure, ManualNode, PeersAddress, RunRecord, Status
 from safelaunch.runtime.supervise import peers
 from safelaunch.runtime.supervise.peers import Peers
-from safelaunch.runtime.supervise.recovery import Decision, NodeEnd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from safelaunch.runtime.records import AttemptRecord, Failure, RecoveryPolicy
 from safelaunch.runtime.supervise import recovery
+
+if TYPE_CHECKING:
+    from safelaunch.runtime.messages.ends import Decision
 
 POLICY: dict[str, Any] = {
     "max_restarts": 3,
@@ -33,7 +36,7 @@ def decide(
     rungs: int = 0,
     now: float = 1000.0,
     **policy: Any,
-) -> recovery.Decision:
+) -> Decision:
     failure = Failure(class_name=name)
     rules = RecoveryPolicy.from_json({**POLICY, **policy})
     return recovery.decide(rules, list(attempts) or [attempt()], failure, now, 100.0, rungs)

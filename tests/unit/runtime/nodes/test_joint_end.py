@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from safelaunch.runtime.messages.ends import NodeEnd
 from safelaunch.runtime.messages.members import ManualNodes
+from safelaunch.runtime.nodes import joint_end
 from safelaunch.runtime.records import AttemptRecord, Failure, ManualNode, RunRecord, Status
-from safelaunch.runtime.supervise import joint_end
-from safelaunch.runtime.supervise.recovery import NodeEnd
 
 OWN = Failure(class_name="peer-lost", role="cascade", rank=0, time=10.0, what="closed by peer")
 CAUSE = Failure(class_name="cuda-oom", role="root", rank=2, time=11.0, what="out of memory")

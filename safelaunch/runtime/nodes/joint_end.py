@@ -6,16 +6,17 @@ was ended by another's failure has failed, with that failure.
 
 from __future__ import annotations
 
-from safelaunch.runtime import combine_nodes, run_state
-from safelaunch.runtime.combine_nodes import NodeFailure, NodeState
+from safelaunch.runtime import run_state
+from safelaunch.runtime.nodes import combine_nodes
+from safelaunch.runtime.nodes.combine_nodes import NodeFailure, NodeState
 from safelaunch.runtime.records import AttemptRecord, Failure, Status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from safelaunch.runtime.messages.ends import NodeEnd
     from safelaunch.runtime.messages.members import Members
-    from safelaunch.runtime.supervise.recovery import NodeEnd
 
 
 def complete(
@@ -30,8 +31,8 @@ def complete(
     for node, end in ends.items():
         if node != members.own:
             states[node] = NodeState(node, members.hosts[node], _status(end))
-    known = [state for state in states.values() if state.state in (*run_state.ENDED, "lost")]
-    worst = combine_nodes.worst_node(known)
+    ended = [state for state in states.values() if state.state in (*run_state.ENDED, "lost")]
+    worst = combine_nodes.worst_node(ended)
     silent = [members.name(node) for node in members.hosts if node not in ends]
     if silent:
         text = f"{', '.join(silent)}: no answer at the end, so how it ended is not known"
@@ -52,7 +53,7 @@ def complete(
                 failure if state.number == members.own else _failure(ends[state.number]),
                 members.ahead[state.number],
             )
-            for state in known
+            for state in ended
         ]
     )
     if combined is not None and combined.node not in (None, members.own):

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from safelaunch.runtime import combine_nodes
-from safelaunch.runtime.combine_nodes import NodeFailure, NodeState
+from safelaunch.runtime.nodes import combine_nodes
+from safelaunch.runtime.nodes.combine_nodes import NodeFailure, NodeState
 from safelaunch.runtime.records import Failure, Status
 
 

@@ -1,0 +1,1 @@
+"""What a run of several nodes is, from what each of them is."""
