@@ -82,6 +82,8 @@ _INERT = re.compile(
     r"|readonly|typeset|set|eval|return|exit|module|true|false|:|pushd|popd|python3? -m pip)"
 )
 _BY_INPUT = frozenset(("xargs", "parallel", "find"))
+SHELLS = frozenset(("bash", "sh", "dash"))
+OTHER_SHELLS = frozenset(("zsh", "ksh", "mksh", "fish", "csh", "tcsh"))
 _LONGEST_TEXT = 60  # of a command in a note
 _NO_JOB_MODULES = frozenset(("pip", "venv", "ensurepip", "json.tool", "compileall", "http.server"))
 _TEXT = re.compile(
@@ -107,26 +109,54 @@ def is_launch(words: Sequence[str]) -> bool:
     action = find_action(words)
     if _INERT.fullmatch(name) or (action and action.text in (_PACKAGES, _DOWNLOAD)):
         return False
-    if name in ("bash", "sh", "zsh"):
-        return "-c" in words[1:3] and _TEXT.search(words[-1]) is not None
-    if not re.fullmatch(r"[\w./+-]+", name):
+    if words[0] != name and name.endswith(".py"):
+        return True
+    if _is_shell(name) or not re.fullmatch(r"[\w./+-]+", name):  # a shell's text is followed
         return False
     return any(_begins_launch(words, at) for at in range(1, len(words)))
 
 
 def starts_by_input(words: Sequence[str]) -> bool:
-    """Whether a command starts a launcher or Python with arguments that it finds or reads."""
+    """Whether a command starts programs that may launch with arguments that it finds or reads."""
     if words[0] not in _BY_INPUT:
         return False
+    rest = words[1:]
+    if words[0] == "find":
+        starts = [at for at, word in enumerate(rest) if word in ("-exec", "-execdir", "-ok")]
+        rest = rest[starts[0] :] if starts else []
+    names = [(word, os.path.basename(word)) for word in rest]
+    return any(
+        name in launcher_names()
+        or _PYTHON.fullmatch(name)
+        or _is_shell(name)
+        or (word != name and name.endswith((".sh", ".py")))
+        for word, name in names
+    )
+
+
+def _is_shell(name: str) -> bool:
+    return name in SHELLS or name in OTHER_SHELLS
+
+
+def starts_script(words: Sequence[str]) -> bool:
+    """Whether a command starts a shell, or a program that starts a shell or a script of one."""
+    name = os.path.basename(words[0])
+    if _is_shell(name):
+        return words[1:2] not in (["--version"], ["--help"])
+    if _INERT.fullmatch(name):
+        return False
     names = [os.path.basename(word) for word in words[1:]]
-    return any(name in launcher_names() or _PYTHON.fullmatch(name) for name in names)
+    return any(map(_is_shell, names)) or (
+        name in _STARTERS and any(n.endswith((".sh", ".bash", ".slurm")) for n in names)
+    )
 
 
 def _begins_launch(words: Sequence[str], at: int) -> bool:
     name = os.path.basename(words[at])
     if words[at] == name or words[at].startswith(("/", "./", "~")):
         return (name in launcher_names() or bool(_PYTHON.fullmatch(name))) and is_launch(words[at:])
-    return " " in words[at] and _TEXT.match(words[at].strip()) is not None
+    text = words[at].partition("=")[2] if words[at].startswith("--") else words[at]
+    return " " in text and _TEXT.match(text.strip()) is not None
 
 
 def _is_python_job(arguments: Sequence[str]) -> bool:
@@ -201,3 +231,4 @@ WRAPPERS = (
     "podman", "singularity", "apptainer", "ssh", "tmux", "screen", "sbatch", "ray", "uv", "poetry",
     "pixi", "micromamba",
 )  # fmt: skip
+_STARTERS = frozenset((*WRAPPERS, "env", "setsid", "nohup", "srun", "flock", "script", "watch"))

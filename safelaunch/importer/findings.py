@@ -31,6 +31,15 @@ class Unresolved(Exception):  # noqa: N818 - a value too: what the script alone 
         return Unresolved(self.reason, self.line, self.name or name)
 
 
+class UnsetVariable(Unresolved):
+    """A variable that only the caller may have set, where `set -u` ends the script without it."""
+
+    def for_variable(self, name: str) -> Unresolved:
+        """Return this: it is asked for by its own name."""
+        del name
+        return self
+
+
 class UnresolvedFile(Unresolved):
     """A test of a file, which depends on the machine; `exists` says how it is here and now."""
 

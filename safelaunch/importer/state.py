@@ -9,9 +9,9 @@ import copy
 import re
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from safelaunch.importer.findings import Redirection, Stop, Unresolved
+from safelaunch.importer.findings import Redirection, Stop, Unresolved, UnsetVariable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,6 +27,7 @@ SEARCH_PATHS = frozenset(
 )
 # the same for all scripts of a user on a machine
 _OWN = frozenset(("HOME", "USER", "LOGNAME"))
+_INITIAL = MappingProxyType({"IFS": " \t\n", "OPTIND": "1", "OPTERR": "1"})
 _ALWAYS_EXPORTED = frozenset(("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "PWD"))
 CHANGING = MappingProxyType({
     "RANDOM": "a random number", "SRANDOM": "a random number", "SECONDS": "a time",
@@ -36,7 +37,9 @@ CHANGING = MappingProxyType({
     "LINES": "the terminal's", "DIRSTACK": "a list of folders", "PIPESTATUS": "exit codes",
     "BASH_ARGV": "bash's own", "FUNCNAME": "a function", "GROUPS": "the user's groups",
     "BASH_COMMAND": "a command", "HOSTTYPE": "the machine's", "OSTYPE": "the machine's",
-    "MACHTYPE": "the machine's", "REPLY": "an input",
+    "MACHTYPE": "the machine's", "REPLY": "an input", "BASH": "bash's path",
+    "BASH_VERSINFO": "bash's version", "BASH_SUBSHELL": "the depth of shells",
+    "BASHOPTS": "bash's options", "SHELLOPTS": "bash's options", "PS4": "bash's own",
 })  # fmt: skip
 
 
@@ -56,10 +59,24 @@ Content = str | Array | Unresolved
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A variable of the script: text, an array by index or key, or unresolved."""
+    """A variable of the script: text, an array by index or key, unresolved; None: not set."""
 
-    content: Content
+    content: Content | None
     is_exported: bool = False
+
+
+class Function(NamedTuple):
+    """A function of the script, and the file that defines it."""
+
+    body: SyntaxNode
+    source: str
+
+
+class SetupLine(NamedTuple):
+    """A shell line that a launch may need, and the folder that it means; None: any folder."""
+
+    text: str
+    folder: str | Unresolved | None
 
 
 @dataclass(slots=True)
@@ -69,17 +86,20 @@ class State:
     caller: ScriptCaller
     script: str
     substitute: Callable[[State, SyntaxNode], str]  # the output of `$(...)`
+    ask: Callable[[Unresolved], None]  # for what a launch depends on, whether it uses it or not
     line: int = 0
     variables: dict[str, Variable] = field(default_factory=dict)
-    absent: set[str] = field(default_factory=set)  # `unset` by the script
     maps: frozenset[str] = frozenset()  # `declare -A`
     constants: frozenset[str] = frozenset()  # `readonly`
     exported_later: frozenset[str] = frozenset()  # exported before they are assigned
     assumptions: dict[str, int] = field(default_factory=dict)  # names taken as not set: line
     is_condition: bool = False  # where a name that nobody has set is taken as empty
-    functions: dict[str, SyntaxNode] = field(default_factory=dict)
+    functions: dict[str, Function] = field(default_factory=dict)
+    exported_functions: frozenset[str] = frozenset()
+    sources: tuple[str, ...] = ()  # files of what is being run, the innermost first
     arguments: list[str] = field(default_factory=list)
     arguments_unresolved: Unresolved | None = None
+    has_all_arguments: bool = False  # one more is empty: in functions, other scripts, after `set`
     unresolved: Unresolved | None = None  # why variables that are not assigned later are unresolved
     unresolved_exports: Unresolved | None = None  # why it may have exported more
     folder: str | Unresolved = ""
@@ -90,10 +110,11 @@ class State:
     output: list[str | Unresolved] | None = None  # None: it goes to the terminal or a file
     input: str | Unresolved | None = None  # None: the caller's
     scopes: list[dict[str, Variable | None]] = field(default_factory=list)  # `local`
-    setup: tuple[str, ...] = ()  # shell lines that a launch may need
+    setup: tuple[SetupLine, ...] = ()
     interpreter: tuple[tuple[str, str], ...] = ()  # job keys of an activated environment
-    folders: frozenset[str] = frozenset()  # made by the script
-    files: frozenset[str] = frozenset()  # written by the script
+    outer_interpreters: tuple[tuple[tuple[str, str], ...], ...] = ()  # those before it
+    folders: set[str] = field(default_factory=set)  # made by the script, also by its subshells
+    files: set[str] = field(default_factory=set)  # written by the script
     redirection: Redirection = field(default_factory=Redirection)
     in_background: bool = False
     loop: int = 0  # line of the outermost loop
@@ -101,7 +122,7 @@ class State:
     def fork(self) -> State:
         """Return a copy for a subshell."""
         other = copy.copy(self)
-        other.variables, other.absent = dict(self.variables), set(self.absent)
+        other.variables = dict(self.variables)
         other.functions, other.options = dict(self.functions), set(self.options)
         other.arguments, other.scopes = list(self.arguments), [dict(s) for s in self.scopes]
         return other
@@ -116,33 +137,31 @@ class State:
             raise self.folder
         return self.folder
 
-    def content(  # noqa: C901, PLR0911 - a return for each source of a value
-        self, name: str
-    ) -> Content | None:
+    def content(self, name: str) -> Content | None:
         """Return a variable's content; None where it is not set. Raises Unresolved."""
         variable = self.variables.get(name)
         if variable is not None:
             if isinstance(variable.content, Unresolved):
                 raise variable.content
             return variable.content
-        if name in self.absent:
-            return None
         if name in ("PWD", "OLDPWD"):
             return self.where() if name == "PWD" else self.last_folder
         if name == "BASH_SOURCE":
-            return {0: self.script}
-        if name == "IFS":
-            return " \t\n"
+            return dict(enumerate(self.sources))
+        if name in _INITIAL:
+            return _INITIAL[name]
         if name in ("UID", "EUID") or name in CHANGING:  # asked for by the name it is assigned to
             raise self.fail(f"`{name}` is {CHANGING.get(name, 'of the user')}")
         if self.unresolved is not None:
             raise self.unresolved.for_variable(name)
         if name in _OWN and name in self.caller.environ:
             return self.caller.environ[name]
-        if self.is_condition and name not in self.caller.environ:
+        is_fatal = "nounset" in self.options
+        if self.is_condition and name not in self.caller.environ and not is_fatal:
             self.assumptions.setdefault(name, self.line)
             return None
-        raise self.fail(f"`{name}` is not set in the script", name)
+        failure = UnsetVariable if is_fatal else Unresolved
+        raise failure(f"`{name}` is not set in the script", self.line, name)
 
     def default(self, name: str) -> Content | None:
         """Return a variable's content for `${name:-text}`: None also where nobody has set it.
@@ -150,11 +169,10 @@ class State:
         Where the caller has set it, bash would take that value: raises Unresolved.
         """
         is_callers = name in self.caller.environ or name in CHANGING
-        own = name in self.variables or name in ("PWD", "OLDPWD", "BASH_SOURCE", "IFS", "UID")
+        own = name in self.variables or name in ("PWD", "OLDPWD", "BASH_SOURCE", "UID", *_INITIAL)
         if own or is_callers or self.unresolved is not None:
             return self.content(name)
-        if name not in self.absent:
-            self.assumptions.setdefault(name, self.line)
+        self.assumptions.setdefault(name, self.line)
         return None
 
     def text(self, name: str) -> str | None:
@@ -177,11 +195,30 @@ class State:
         exported = old.is_exported if old is not None else self._is_inherited(name)
         exported = exported or name in self.exported_later
         self.variables[name] = Variable(content, exported or "allexport" in self.options)
-        self.absent.discard(name)
 
     def _is_inherited(self, name: str) -> bool:
-        inherited = name in self.caller.environ or name in _ALWAYS_EXPORTED
-        return inherited and name not in self.absent
+        return name in self.caller.environ or name in _ALWAYS_EXPORTED
+
+    def begin_local(self, name: str) -> None:
+        """Make a variable one of the function that is being run; it stays exported."""
+        scope, old = self.scopes[-1], self.variables.get(name)
+        if name in scope:
+            return
+        scope[name] = old
+        is_exported = old.is_exported if old is not None else self._is_inherited(name)
+        self.variables[name] = Variable(None, is_exported)
+
+    def end_scope(self) -> None:
+        """Give the variables of a function that ends their values before it."""
+        for name, variable in self.scopes.pop().items():
+            self.restore(name, variable)
+
+    def restore(self, name: str, variable: Variable | None) -> None:
+        """Make a variable what it was; None: the script had not touched it."""
+        if variable is None:
+            self.variables.pop(name, None)
+        else:
+            self.variables[name] = variable
 
     def forget_array(self, name: str) -> None:
         """Let the next assignment of an array be one of text, as in `A=1 command`."""
@@ -196,9 +233,12 @@ class State:
             self.variables[name] = Variable(old.content, exported)
 
     def unset(self, name: str) -> None:
-        """Remove a variable."""
-        self.variables.pop(name, None)
-        self.absent.add(name)
+        """Remove a variable; one of a calling function uncovers the one before it."""
+        scope = next((s for s in reversed(self.scopes) if name in s), None)
+        if scope is None or scope is self.scopes[-1]:
+            self.variables[name] = Variable(None)
+        else:
+            self.restore(name, scope.pop(name))
 
     def forget(self, reason: str) -> None:
         """Make all variables unresolved, as a command may have changed any of them."""
@@ -212,13 +252,25 @@ class State:
         if self.unresolved_exports is not None:
             raise self.unresolved_exports
         env: dict[str, str | None] = {}
-        for name, variable in self.variables.items():
-            if variable.is_exported and not isinstance(variable.content, dict):
-                if isinstance(variable.content, Unresolved):
-                    raise variable.content
+        for name in self.variables:
+            variable = self._handed_on(name)
+            if variable is None:
+                continue
+            if variable.is_exported and isinstance(variable.content, Unresolved):
+                raise variable.content
+            if variable.is_exported and isinstance(variable.content, str):
                 env[name] = variable.content
-        env.update({name: None for name in self.absent if name in self.caller.environ})
+            elif name in self.caller.environ:
+                env[name] = None
         return {n: v for n, v in env.items() if n not in ("PWD", "OLDPWD", "SHLVL", "_")}
+
+    def _handed_on(self, name: str) -> Variable | None:
+        """Return a variable as programs see it: a local one without a value hides no other."""
+        variable: Variable | None = self.variables[name]
+        for scope in reversed(self.scopes):
+            if variable is not None and variable.content is None and name in scope:
+                variable = scope[name]
+        return variable
 
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

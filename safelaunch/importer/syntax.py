@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 from safelaunch.errors import ConfigError, StartError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
 
 MAX_BYTES = 512 * 1024  # the tree takes a hundred times as much; real launch scripts have 50 lines
 _SECONDS = 30
+_LONGEST_SHEBANG = 256
 _OTHER_SHELLS = re.compile(
     r"#!.*\b(fish|t?csh|zsh|pwsh|powershell|python[\d.]*|perl|ruby|node|lua)\b"
 )
@@ -68,9 +69,9 @@ class SyntaxNode:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def position(self, name: str) -> int:
-        """Return the offset in a field that is a position."""
-        return int(self._fields[name]["Offset"])
+    def position(self, name: str, unit: str = "Offset") -> int:
+        """Return the offset, line or column in a field that is a position."""
+        return int(self._fields[name][unit])
 
     def child(self, name: str) -> SyntaxNode | None:
         """Return a field that is a node, or None."""
@@ -91,13 +92,16 @@ class SyntaxNode:
         """Whether a field is there and not false."""
         return bool(self._fields.get(name))
 
-    def walk(self) -> Iterator[SyntaxNode]:
-        """Yield this node and all below it."""
+    def walk(self, skipped: Container[tuple[int, int]] = ()) -> Iterator[SyntaxNode]:
+        """Yield this node and all below it, without nodes that have a skipped span."""
         stack: list[Any] = [self._fields]
         while stack:
             item = stack.pop()
             if isinstance(item, dict):
-                yield SyntaxNode(item)
+                node = SyntaxNode(item)
+                if skipped and "Pos" in item and "End" in item and node.span in skipped:
+                    continue
+                yield node
                 stack.extend(reversed(item.values()))
             elif isinstance(item, list):
                 stack.extend(reversed(item))
@@ -176,6 +180,26 @@ def _text(path: str, content: bytes) -> str:
     return text
 
 
+def first_line(path: str) -> str:
+    """Return the first line of a file; nothing of one that is not there, or cannot be read."""
+    try:
+        if not os.path.isfile(path):
+            return ""
+        with open(path, "rb") as file:
+            return file.readline(_LONGEST_SHEBANG).decode("utf-8", "replace").rstrip("\n")
+    except (OSError, ValueError):
+        return ""
+
+
+def interpreter_of(path: str) -> str | None:
+    """Return the program that the first line of a file names; None for other files."""
+    words = first_line(path).removeprefix("#!").split() if first_line(path)[:2] == "#!" else []
+    names = [os.path.basename(word) for word in words if not word.startswith("-")]
+    if names[:1] == ["env"]:
+        del names[0]
+    return names[0] if names else None
+
+
 def _other_shell(path: str, text: str) -> str | None:
     shebang = _OTHER_SHELLS.match(text)
     if shebang:
@@ -214,9 +238,30 @@ def parse(text: str, where: str, *, posix: bool = False, line: int = 0) -> Synta
     except RecursionError:
         raise ConfigError("is nested too deeply", where=where) from None
     tree = SyntaxNode(fields)
+    _check_comments(tree, text, where)
     if line:
         tree.move(line)
     return tree
+
+
+def _check_comments(tree: SyntaxNode, text: str, where: str) -> None:
+    r"""Refuse a comment with a `\` at its end in a command: shfmt joins its line with the next."""
+    lines = text.encode().split(b"\n")
+    comments = {n.position("Hash", "Line"): n for n in tree.walk() if n.has("Hash")}
+    arrays = [node for node in tree.walk() if node.has("Elems")]
+    lists = [*arrays, *(element for node in arrays for element in node.children("Elems"))]
+    harmless = [c for node in lists for c in (*node.children("Last"), *node.children("Comments"))]
+    for number, node in comments.items():
+        if not lines[number - 1].endswith(b"\\") or node in harmless:  # a line ends no array
+            continue
+        before = lines[number - 1][: node.position("Hash", "Col") - 1].strip()
+        is_continued = number > 1 and lines[number - 2].endswith(b"\\")
+        if before or (is_continued and number - 1 not in comments):
+            raise ConfigError(
+                "a comment that ends in `\\`: the command ends there, and goes on for its reader",
+                where=f"{where}:{number}",
+                hint="put the comment before the command",
+            )
 
 
 def _syntax_hint(message: str) -> str | None:

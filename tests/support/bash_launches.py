@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -65,7 +66,8 @@ def difference(
     """Return the variables that differ from those of the caller; None for those removed."""
     changed = {name: value for name, value in env.items() if base.get(name) != value}
     changed |= {name: None for name in base if name not in env}
-    return tuple(sorted((n, v) for n, v in changed.items() if n not in OWN))
+    is_own = re.compile(rf"({'|'.join(OWN)}|BASH_FUNC_.*)")  # exported functions: only for bash
+    return tuple(sorted((n, v) for n, v in changed.items() if not is_own.fullmatch(n)))
 
 
 def real_path(path: str) -> str:

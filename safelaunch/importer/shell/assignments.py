@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from safelaunch.importer.findings import Stop, Unresolved
+from safelaunch.importer.findings import Stop, Unresolved, UnsetVariable
 from safelaunch.importer.state import NAME
 from safelaunch.importer.words import expansion
 
@@ -24,6 +24,8 @@ def evaluate(node: SyntaxNode, state: State) -> Content:
     try:
         return _content(node, node.text("Name"), state)
     except Unresolved as e:
+        if isinstance(e, UnsetVariable):
+            state.ask(e)
         return e
     except Stop as e:
         return Unresolved(e.reason, e.line or state.line)
@@ -67,7 +69,6 @@ def _content(node: SyntaxNode, name: str, state: State) -> Content:
 def declare(node: SyntaxNode, state: State) -> None:
     """Run `export`, `declare`, `local`, `readonly` or `typeset`."""
     variant, options = node.text("Variant"), ""
-    state.status = 0
     # all values are expanded before the first is assigned: `export A=1 B=$A` takes the old A
     values: list[tuple[str, Content | None]] = []
     for argument in node.children("Args"):
@@ -86,6 +87,10 @@ def declare(node: SyntaxNode, state: State) -> None:
             if not NAME.fullmatch(name):
                 raise Stop(f"`{variant} {item}`", state.line)
             values.append((name, value if equals else None))
+    state.status = 0
+    if "f" in options.lower():
+        _of_functions([name for name, _ in values], variant, options, state)
+        return
     for name, content in values:
         _prepare(name, variant, options, state)
         if content is not None:
@@ -97,24 +102,35 @@ def _prepare(name: str, variant: str, options: str, state: State) -> None:
     if set(options) & set("nilu") and variant != "export":
         raise Stop(f"`{variant} -{options}` changes what is assigned", state.line)
     is_local = variant == "local" or (variant in ("declare", "typeset") and "g" not in options)
-    if is_local and state.scopes and name not in state.scopes[-1]:
-        state.scopes[-1][name] = state.variables.get(name)
-        state.unset(name)
+    if is_local and state.scopes and "p" not in options:
+        state.begin_local(name)
     if "A" in options:
         state.maps = state.maps | {name}
-        if name not in state.variables:
-            state.assign(name, {})
+        _make_array(name, state)
+
+
+def _make_array(name: str, state: State) -> None:
+    variable = state.variables.get(name)
+    if variable is None or variable.content is None:
+        state.assign(name, {})
+
+
+def _of_functions(names: list[str], variant: str, options: str, state: State) -> None:
+    """Run `export -f` or `declare -f`, which is about functions."""
+    if variant == "export" and "n" not in options:
+        state.exported_functions |= set(names)
+    state.status = 0 if all(name in state.functions for name in names) else 1
 
 
 def _finish(name: str, variant: str, options: str, state: State, *, is_naked: bool) -> None:
     if "n" in options and name in state.caller.environ and name not in state.variables:
         raise Stop("`export -n` of a variable of the caller", state.line)
     exports = variant == "export" or "x" in options
-    if is_naked and "a" in options and name not in state.variables:
-        state.assign(name, {})
+    if is_naked and "a" in options:
+        _make_array(name, state)
     if exports and name not in state.variables and "n" not in options:
-        if name in state.caller.environ or name in state.absent or "f" in options:
-            return  # the caller's own value, or none
+        if name in state.caller.environ:
+            return  # the caller's own value
         state.exported_later = state.exported_later | {name}
         return
     if exports:

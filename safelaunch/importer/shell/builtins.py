@@ -19,12 +19,16 @@ if TYPE_CHECKING:
 
     Builtin = Callable[[list[str], State], None]
 
-_LETTERS = {"e": "errexit", "u": "nounset", "f": "noglob", "a": "allexport", "n": "noexec"}
-_OPTIONS = frozenset((
+_LETTERS = {
+    "e": "errexit", "u": "nounset", "f": "noglob", "a": "allexport", "n": "noexec",
+    "k": "keyword", "t": "onecmd", "B": "braceexpand", "P": "physical", "C": "noclobber",
+}  # fmt: skip
+OPTIONS = frozenset((
     *_LETTERS.values(), "pipefail", "xtrace", "verbose", "errtrace", "functrace", "braceexpand",
     "hashall", "histexpand", "history", "monitor", "noclobber", "notify", "physical", "posix",
     "privileged", "emacs", "vi", "interactive-comments", "keyword", "onecmd", "nolog", "ignoreeof",
 ))  # fmt: skip
+_REFUSED = frozenset(("noexec", "posix", "keyword", "onecmd", "noclobber"))
 _READERS = frozenset(("read", "mapfile", "readarray", "getopts"))
 
 
@@ -49,6 +53,7 @@ def initial_state(
     caller: ScriptCaller,
     script: str,
     substitute: Callable[[State, SyntaxNode], str],
+    ask: Callable[[Unresolved], None],
     preset: set[str],
 ) -> State:
     """Return the state of a shell that begins a script; `preset` are answers it reads."""
@@ -56,6 +61,8 @@ def initial_state(
         caller=caller,
         script=script,
         substitute=substitute,
+        ask=ask,
+        sources=(script,),
         variables={
             name: Variable(value, is_exported=name not in CHANGING)
             for name, value in caller.answers.items()
@@ -73,7 +80,8 @@ def run(items: Sequence[str | Unresolved], state: State) -> None:
     if failures:
         _unresolved(str(name), arguments, failures[0], state)
         return
-    state.status = 0
+    if name not in ("exit", "return"):  # they end with the last one
+        state.status = 0
     BUILTINS[str(name)]([item for item in arguments if isinstance(item, str)], state)
 
 
@@ -96,6 +104,7 @@ def _unresolved(
     elif name == "unset":
         state.forget("`unset` of a variable whose name is unresolved")
     elif name in ("exit", "return", "break", "continue"):
+        state.status = None
         BUILTINS[name]([], state)
     elif name in _READERS:
         _forget(name, [item for item in arguments if isinstance(item, str)], state)
@@ -127,11 +136,12 @@ def _cd(arguments: list[str], state: State) -> None:
         raise Stop("`cd` to no folder", state.line)
     if isinstance(state.folder, Unresolved) and not os.path.isabs(target):
         return
+    is_physical = "-P" in arguments or "physical" in state.options
     before = "" if isinstance(state.folder, Unresolved) else state.folder
     path = os.path.normpath(os.path.join(before, target))
     state.last_folder = before or None
     if os.path.isdir(os.path.join(before, target)) or path in state.folders:
-        state.folder = path
+        state.folder = os.path.realpath(path) if is_physical else path
     else:
         state.folder = state.fail(f"no folder `{target}` to change to")
 
@@ -170,16 +180,16 @@ def _set(arguments: list[str], state: State) -> None:
         names = {_LETTERS[letter] for letter in word[1:] if letter in _LETTERS}
         if "o" in word[1:] and rest:
             names.add(rest.pop(0))
-            if not names <= _OPTIONS:
+            if not names <= OPTIONS:
                 raise Stop(f"`set {word}` of an unknown option", state.line)
-        if "noexec" in names or "posix" in names:
-            raise Stop("`set -n` or `set -o posix`", state.line)
+        if names & _REFUSED or (word[0] == "+" and names & {"braceexpand"}):
+            raise Stop(f"`set {' '.join(arguments)}`", state.line)
         state.options = state.options | names if word[0] == "-" else state.options - names
     if rest and rest[0] in ("--", "-"):
         rest.pop(0)
-        state.arguments, state.arguments_unresolved = rest, None
-    elif rest:
-        state.arguments, state.arguments_unresolved = rest, None
+    elif not rest:
+        return
+    state.arguments, state.arguments_unresolved, state.has_all_arguments = rest, None, True
 
 
 def _unset(arguments: list[str], state: State) -> None:
@@ -216,13 +226,15 @@ def _read(arguments: list[str], state: State) -> None:
         return
     names = match[2].split("\0")[:-1]
     reads_all = "d" in options
-    line, _, state.input = (source, "", "") if reads_all else source.partition("\n")
-    state.status = 0 if source and not reads_all else 1
+    line, end, state.input = (source, "", "") if reads_all else source.partition("\n")
+    state.status = 0 if end else 1
     separators = state.text("IFS")
     separators = " \t\n" if separators is None else separators
     fields = expansion.split_text(line, separators)
     if "a" in options:
         state.assign(names[0], dict(enumerate(fields)))
+    elif len(names) == 1 and any(c in line for c in separators if c not in " \t\n"):
+        state.assign(names[0], state.fail(f"`{names[0]}` is split at `{separators}`"))
     elif len(names) == 1:
         state.assign(names[0], line.strip(separators) if separators else line)
     else:
@@ -259,6 +271,9 @@ def _echo(arguments: list[str], state: State) -> None:
         end = "" if "n" in option else end
         escapes = "e" in option or (escapes and "E" not in option)
     text = " ".join(rest)
+    if "sh" in state.options and ("\\" in text or rest != arguments):
+        _write(state, state.fail("escapes of `echo`, which differ between shells"))
+        return
     if escapes and "\\" in text:
         text = text.replace("\\n", "\n").replace("\\t", "\t")
         if "\\" in text:
@@ -347,11 +362,18 @@ def _nothing(_arguments: list[str], _state: State) -> None:
     """Do nothing: it has no effect on a launch."""
 
 
+_PATTERN_OPTIONS = {"nullglob", "failglob", "extglob", "globstar", "dotglob", "nocaseglob"}
+_HARMLESS_OPTIONS = {"checkwinsize", "histappend", "cmdhist", "lithist", "huponexit", "login_shell"}
+
+
 def _shopt(arguments: list[str], state: State) -> None:
-    if "expand_aliases" in arguments:
-        raise Stop("`shopt -s expand_aliases`", state.line)
-    if set(arguments) & {"nullglob", "failglob", "extglob", "globstar", "dotglob", "nocasematch"}:
+    names = {word for word in arguments if not word.startswith("-")}
+    if "-q" in arguments or not names:
+        state.status = None
+    elif names & _PATTERN_OPTIONS:
         state.options = {*state.options, "shopt"}
+    if not names <= _PATTERN_OPTIONS | _HARMLESS_OPTIONS and "-s" in arguments:
+        raise Stop(f"`shopt {' '.join(arguments)}`", state.line)
 
 
 def _type(_arguments: list[str], state: State) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from safelaunch.importer import activities
+from safelaunch.importer.shell.builtins import OPTIONS
+from safelaunch.importer.shell.environments import CONDAS
+from safelaunch.importer.syntax import interpreter_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from safelaunch.importer.state import State
     from safelaunch.importer.syntax import SyntaxNode
@@ -23,18 +27,26 @@ class Effects:
     """What statements may change."""
 
     names: set[str] = field(default_factory=set)
+    exports: set[str] = field(default_factory=set)
     launch: str | None = None
     stop: str | None = None  # what cannot be left out
-    forgets: bool = False
+    ends: list[int] = field(default_factory=list)  # lines of branches left out, which end it
+    forgets: bool = False  # any variable
+    sources: bool = False  # a file, which may do so too
     folder: bool = False
+    folders: list[SyntaxNode] = field(default_factory=list)  # calls of `mkdir`
+    interpreter: bool = False
     arguments: bool = False
-    options: bool = False
+    patterns: bool = False  # how patterns of files are expanded
 
     @property
     def only_sources(self) -> bool:
         """Whether files are sourced, and nothing else is changed."""
-        others = (self.names, self.launch, self.stop, self.folder, self.arguments, self.options)
-        return self.forgets and not any(others)
+        others = (
+            self.names, self.launch, self.stop, self.folder, self.interpreter, self.arguments,
+            self.patterns, self.forgets,
+        )  # fmt: skip
+        return self.sources and not any(others)
 
 
 def literal_words(node: SyntaxNode) -> list[str]:
@@ -46,7 +58,10 @@ def literal_words(node: SyntaxNode) -> list[str]:
 
 
 def of_nodes(nodes: Iterable[SyntaxNode], state: State) -> Effects:
-    """Return the effects of statements, with those of the functions that they call."""
+    """Return the effects of statements, with those of the functions that they call.
+
+    Branches that end the script are left out, unless they launch: it is assumed to go on.
+    """
     effects = Effects()
     _collect(nodes, state, effects, set())
     return effects
@@ -56,25 +71,48 @@ def _collect(
     nodes: Iterable[SyntaxNode], state: State, effects: Effects, functions: set[str]
 ) -> None:
     for top in nodes:
-        for node in top.walk():
+        ends = [
+            branch
+            for node in top.walk()
+            for branch in _branches(node)
+            if is_end(branch, state, functions)
+        ]
+        skipped = {statement.span for branch in ends for statement in branch}
+        effects.ends += [branch[0].line for branch in ends]
+        for node in top.walk(skipped):
             _variables(node, effects)
-            _command(node, effects)
+            _command(node, effects, state)
             name = (literal_words(node) or [""])[0]
             if name in state.functions and name not in functions:
                 functions.add(name)
-                _collect([state.functions[name]], state, effects, functions)
+                _collect([state.functions[name].body], state, effects, functions)
+
+
+def _branches(node: SyntaxNode) -> Iterator[list[SyntaxNode]]:
+    """Yield the lists of statements that a node runs only in some cases."""
+    if node.has("Then"):
+        yield node.children("Then")
+    if node.has("Patterns"):
+        yield node.children("Stmts")
+    right = node.child("Y")
+    if node.kind == "BinaryCmd" and node.text("Op") in ("&&", "||") and right is not None:
+        yield [right]
+
+
+def is_end(branch: Sequence[SyntaxNode], state: State, functions: Iterable[str] = ()) -> bool:
+    """Whether statements end the script, and launch nothing before."""
+    if not ends_script(branch, state):
+        return False
+    effects = Effects()
+    _collect(branch, state, effects, set(functions))
+    return not effects.launch
 
 
 def _variables(node: SyntaxNode, effects: Effects) -> None:
     if node.kind == "CallExpr" and not node.children("Args"):
         effects.names |= {a.text("Name") for a in node.children("Assigns")}
     elif node.kind == "DeclClause":
-        names = {a.text("Name") for a in node.children("Args")} - {""}
-        effects.names |= names
-        effects.forgets = effects.forgets or any(
-            not a.text("Name") and (w := a.child("Value")) and w.literal is None
-            for a in node.children("Args")
-        )
+        _declaration(node, effects)
     elif node.kind == "WordIter":
         effects.names.add(node.text("Name"))
     elif node.kind in ("UnaryArithm", "BinaryArithm"):
@@ -91,55 +129,117 @@ def _variables(node: SyntaxNode, effects: Effects) -> None:
             effects.names.add(node.text("Param"))
 
 
-def _command(node: SyntaxNode, effects: Effects) -> None:  # noqa: C901 - a case for each builtin
+def _declaration(node: SyntaxNode, effects: Effects) -> None:
+    arguments = node.children("Args")
+    words = [a.child("Value") for a in arguments if not a.text("Name")]
+    options = "".join((word.literal or "") for word in words if word is not None)
+    if "f" in options:
+        return
+    names = {a.text("Name") for a in arguments} - {""}
+    effects.names |= names
+    if node.text("Variant") == "export" or "x" in options:
+        effects.exports |= names
+    effects.forgets = effects.forgets or any(w is not None and w.literal is None for w in words)
+
+
+_HARMLESS_OPTIONS = re.compile(r"[-+][xvbhm]+|xtrace|verbose|[-+]o")
+
+
+def _command(  # noqa: C901, PLR0912 - a case for each builtin
+    node: SyntaxNode, effects: Effects, state: State
+) -> None:
     if node.kind == "FuncDecl":
         effects.stop = effects.stop or f"the function `{node.text('Name')}`"
     literal = literal_words(node)
+    while literal[:1] in (["command"], ["builtin"]) and len(literal) > 1:
+        literal = literal[1:]
     if not literal:
         return
     name, arguments = literal[0], literal[1:]
-    if activities.is_launch(literal) or name == "VALUE" or _runs_script(literal):
+    if name == "VALUE" or starts_something(literal, state):
         effects.launch = effects.launch or (name if name != "VALUE" else "a command in a variable")
-    elif name in _READERS:
-        effects.names |= {a for a in arguments if _NAME.fullmatch(a)}
-    elif name == "printf" and arguments[:1] == ["-v"]:
-        effects.names |= set(arguments[1:2])
+    elif name in _READERS or (name == "printf" and arguments[:1] == ["-v"]):
+        names = arguments[1:2] if name == "printf" else arguments
+        effects.names |= {a for a in names if _NAME.fullmatch(a)} - {"VALUE"}
+        effects.forgets = effects.forgets or "VALUE" in names
     elif name in ("eval", "source", "."):
         if any(map(activities.is_mentioned, arguments)) or name == "eval":
             effects.launch = effects.launch or name
-        effects.forgets = True
+        effects.sources = True
     elif name in ("cd", "pushd", "popd"):
         effects.folder = True
-    elif name in ("set", "shift"):
-        effects.arguments = effects.arguments or name == "shift" or not _is_option(arguments)
+    elif name == "mkdir":
+        effects.folders.append(node)
+    elif name == "deactivate" or (name in CONDAS and "activate" in "".join(arguments[:1])):
+        effects.interpreter = True
+    elif name == "set" and not _is_option(arguments):
+        effects.arguments = True
+    elif name == "set" and not all(map(_HARMLESS_OPTIONS.fullmatch, arguments)):
+        effects.stop = effects.stop or f"`{' '.join(literal)}`"
+    elif name == "shift":
+        effects.arguments = True
     elif name == "shopt":
-        effects.options = True
+        effects.patterns = True
     elif name in ("break", "continue", "return", "exec", "exit", "trap"):
         effects.stop = effects.stop or f"`{name}`"
 
 
 def _is_option(arguments: Sequence[str]) -> bool:
-    return bool(arguments) and all(a[:1] in "-+" or a == "pipefail" for a in arguments)
+    return bool(arguments) and all(a[:1] in "-+" or a in OPTIONS for a in arguments)
 
 
-def _runs_script(literal: Sequence[str]) -> bool:
-    name = literal[0].rpartition("/")[2]
-    runs = name in ("bash", "sh", "srun", "sbatch") and len(literal) > 1
-    return runs or ("/" in literal[0] and name.endswith((".sh", ".py")))
+def starts_something(words: Sequence[str], state: State) -> bool:
+    """Whether a command is a launch, or starts a script that could hold one."""
+    return (
+        activities.is_launch(words)
+        or activities.starts_by_input(words)
+        or activities.starts_script(words)
+        or script_kind(words[0], state) is not None
+    )
 
 
-def ends_script(branch: Sequence[SyntaxNode], state: State) -> bool:
+def script_kind(program: str, state: State) -> str | None:
+    """Return `shell`, `python`, or another interpreter of a script that is run by its path."""
+    if "/" not in program:
+        return None
+    if program.endswith((".sh", ".bash")):
+        return "shell"
+    if program.endswith(".py"):
+        return "python"
+    folder = state.folder if isinstance(state.folder, str) else ""
+    name = interpreter_of(os.path.join(folder, program))
+    if name is None:
+        return None
+    return "shell" if name in activities.SHELLS else re.sub(r"[\d.]+$", "", name)
+
+
+def ends_script(
+    branch: Sequence[SyntaxNode], state: State, callers: frozenset[str] = frozenset()
+) -> bool:
     """Whether statements end in `exit`."""
-    last = branch[-1].child("Cmd") if branch else None
-    if last is None:
+    if not branch or branch[-1].has("Background"):
         return False
-    if last.kind == "Block":
-        return ends_script(last.children("Stmts"), state)
-    literal = literal_words(last)
+    command = branch[-1].child("Cmd") or branch[-1]
+    if command.has("Cond"):  # `if`, `elif`
+        return command.has("Then") and _ends_all(command, state, callers)
+    if command.kind == "Block":
+        return ends_script(command.children("Stmts"), state, callers)
+    literal = literal_words(command)
     if literal[:1] == ["exit"]:
         return True
-    body = state.functions.get(literal[0]) if literal else None
-    return body is not None and ends_script([body], state)
+    name = literal[0] if literal else ""
+    if name not in state.functions or name in callers:
+        return False
+    return ends_script([state.functions[name].body], state, callers | {name})
+
+
+def _ends_all(clause: SyntaxNode, state: State, callers: frozenset[str]) -> bool:
+    otherwise = clause.child("Else")
+    if otherwise is None or not ends_script(clause.children("Then"), state, callers):
+        return False
+    if otherwise.has("Cond"):
+        return _ends_all(otherwise, state, callers)
+    return ends_script(otherwise.children("Then"), state, callers)
 
 
 def names_to_preset(tree: SyntaxNode, answers: Mapping[str, str]) -> set[str]:

@@ -36,7 +36,7 @@ def source(items: Sequence[str | Unresolved], state: State) -> bool:
     elif path == "activate" or (venv and len(items) > 1):  # that of conda
         activate(items[1:] or ["base"], state)
     elif venv:
-        state.interpreter = (("venv", os.path.join(state.where(), venv["venv"])),)
+        _enter((("venv", os.path.join(state.where(), venv["venv"])),), state)
     return bool(conda or venv or path == "activate" or _STARTUP_FILES.fullmatch(path))
 
 
@@ -47,10 +47,23 @@ def activate(items: Sequence[str | Unresolved], state: State) -> None:
         raise name
     if "/" in name:
         python = os.path.join(state.where(), name, "bin", "python")
-        state.interpreter = (("python", python),)
+        _enter((("python", python),), state)
         return
     program = state.caller.environ.get("CONDA_EXE", "")
     root = dict(state.interpreter).get("conda_root") or os.path.dirname(os.path.dirname(program))
     if not root:
+        _enter((), state)
         raise state.fail(f"the folder of conda for its environment `{name}`")
-    state.interpreter = (("conda", name), ("conda_root", root))
+    _enter((("conda", name), ("conda_root", root)), state)
+
+
+def _enter(keys: tuple[tuple[str, str], ...], state: State) -> None:
+    state.outer_interpreters = (*state.outer_interpreters, state.interpreter)
+    state.interpreter = keys
+
+
+def deactivate(state: State) -> None:
+    """Go back to what was active before; what the caller had activated is none of the job's."""
+    if state.outer_interpreters:
+        *outer, state.interpreter = state.outer_interpreters
+        state.outer_interpreters = tuple(outer)

@@ -27,7 +27,7 @@ def output(words: list[str], state: State) -> str | Unresolved:
     program = PROGRAMS.get(name)
     if program is None or not all(word.isascii() for word in arguments):
         return unresolved
-    takes_input = name in _FILTERS
+    takes_input = name in FILTERS
     if takes_input and not isinstance(state.input, str):
         return state.input if state.input is not None else unresolved
     text = state.input if takes_input and isinstance(state.input, str) else ""
@@ -37,6 +37,15 @@ def output(words: list[str], state: State) -> str | Unresolved:
         return program(arguments, text, state)
     except (ValueError, LookupError, re.error):
         return unresolved
+
+
+def status(name: str, output: str) -> int:
+    """Return the exit code of a program that has written this."""
+    if name == "grep":
+        return 0 if output else 1
+    if name == "expr":
+        return 1 if output.strip() in ("", "0") else 0
+    return 0
 
 
 def _plain(arguments: list[str]) -> list[str]:
@@ -82,7 +91,7 @@ _EXPR: dict[str, Callable[[int, int], int]] = {
 }  # fmt: skip
 
 
-def _expr(arguments: list[str], _input: str, state: State) -> str:
+def _expr(arguments: list[str], _input: str, _state: State) -> str:
     """Return what `expr 8 / 2 / 2` prints: operators of one rank, from left to right."""
     operators = arguments[1::2]
     numbers = [int(word) for word in arguments[::2]]
@@ -94,8 +103,6 @@ def _expr(arguments: list[str], _input: str, state: State) -> str:
         if operator in ("/", "%") and (min(value, number) < 0 or not number):
             raise ValueError(arguments)
         value = _EXPR[operator](value, number)
-    if not value and "errexit" in state.options:  # 0 is a failure
-        raise ValueError(arguments)
     return f"{value}\n"
 
 
@@ -232,12 +239,12 @@ def _cat(arguments: list[str], text: str, _state: State) -> str:
     return text
 
 
-_FILTERS: dict[str, Program] = {
+FILTERS: dict[str, Program] = {
     "tr": _tr, "wc": _wc, "cut": _cut, "head": _head, "tail": _tail, "sed": _sed, "awk": _awk,
     "grep": _grep, "cat": _cat,
 }  # fmt: skip
 PROGRAMS: dict[str, Program] = {
-    **_FILTERS,
+    **FILTERS,
     "basename": _basename, "dirname": _dirname, "realpath": _realpath, "readlink": _readlink,
     "expr": _expr, "seq": _seq,
 }  # fmt: skip

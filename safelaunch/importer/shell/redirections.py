@@ -39,7 +39,7 @@ def apply(redirect: SyntaxNode, statement: SyntaxNode, state: State) -> None:
 
 def _output(operator: str, word: SyntaxNode | None, state: State) -> None:
     target = _or_unresolved(lambda: _single(word, state))
-    if operator == ">&" and target == "1":
+    if target in ("/dev/stdout", "/dev/fd/1") or (operator == ">&" and target == "1"):
         return
     state.output = [] if state.output is not None else None  # a `$(...)` gets nothing of it
     if operator == ">&" and (isinstance(target, Unresolved) or target in ("2", "-")):
@@ -49,14 +49,25 @@ def _output(operator: str, word: SyntaxNode | None, state: State) -> None:
         tee = next((n for n in calls if effects.literal_words(n)[:1] == ["tee"]), None)
         if tee is not None:  # `> >(tee log)`
             state.redirection = of_tee(tee, state)
+        elif word is not None and effects.of_nodes([word], state).launch:
+            raise Stop("a launch in `>(...)`", state.line)
         else:
             state.redirection = replace(state.redirection, reader="a file of a changing name")
         return
     if isinstance(state.folder, str):
-        state.files = state.files | {os.path.normpath(os.path.join(state.folder, target))}
+        path = os.path.normpath(os.path.join(state.folder, target))
+        _check_folder(target, os.path.dirname(path), state)
+        state.files.add(path)
     if target != "/dev/null":
         appends = operator in _APPENDING
         state.redirection = replace(state.redirection, log=target, appends=appends)
+
+
+def _check_folder(target: str, folder: str, state: State) -> None:
+    """Refuse the output into a folder that is not there: bash would not run the command."""
+    if not os.path.isdir(folder) and folder not in state.folders:
+        name = os.path.dirname(target)
+        raise Stop(f"its output into `{name}`, which is not there", state.line, f"mkdir -p {name}")
 
 
 def _single(word: SyntaxNode | None, state: State) -> str:

@@ -313,8 +313,8 @@ def _pathname(field: Sequence[patterns.Character], state: State) -> str:
 def search_path(name: str, word: SyntaxNode, state: State) -> str | None:
     """Return the value of `PATH=/x:$PATH`, the caller's as a mark; None for other assignments."""
     names = {n.text("Param") for n in word.walk() if n.kind == "ParamExp"}
-    unset = name not in state.variables and name not in state.absent
-    if name not in SEARCH_PATHS or name not in names or not unset or state.unresolved:
+    is_callers = name not in state.variables
+    if name not in SEARCH_PATHS or name not in names or not is_callers or state.unresolved:
         return None
     inner = state.fork()
     inner.variables[name] = parameters.caller_value()

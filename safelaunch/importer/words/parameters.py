@@ -129,6 +129,8 @@ def _special(  # noqa: C901, PLR0911 - a case for each special parameter
             return list(state.arguments)
         if int(name) > len(state.arguments) and state.is_condition:
             return ""
+        if int(name) > len(state.arguments) and state.has_all_arguments:
+            return _need(None, name, state)
         if int(name) > len(state.arguments):
             raise state.fail(f"argument {name} of the script", f"${name}")
         return state.arguments[int(name) - 1]

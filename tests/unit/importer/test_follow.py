@@ -27,6 +27,20 @@ def snippets(name: str) -> dict[str, str]:
     return dict(re.findall(r"^#: (.*)\n((?:(?!#: ).*\n)*)", text, re.MULTILINE))
 
 
+OTHER_SCRIPTS = {
+    "sub/here.sh": 'HERE=$(dirname "${BASH_SOURCE[0]}")\nwhere() { echo "${BASH_SOURCE[*]}"; }\n',
+    "fails.sh": "python fails.py\nexit 3\n",
+    "false.sh": "false\npython false.py\n",
+    "strict.sh": "#!/bin/bash -e\nfalse\npython strict.py\n",
+    "plain": '#!/usr/bin/env bash\npython plain.py "$@"\n',
+    "posix.sh": '#!/bin/sh\n. ./lib.sh\nif [ "$1" = x ]; then python "$@" "$FROM_LIB"; fi\n',
+    "braces.sh": "python t.py {1..3}\n",
+    "equals.sh": "#!/bin/sh\nif [ a == a ]; then python a.py; else python b.py; fi\n",
+    "escapes.sh": 'X=$(echo "$1")\npython t.py "$X"\n',
+    "assigns.sh": "X=5\npython assigns.py $X\n",
+    "arguments.sh": "set -- p q\n",
+    "shifts.sh": "shift\n",
+}
 SCRIPTS, REFUSED = snippets("followed.txt"), snippets("refused.txt")
 
 
@@ -37,6 +51,10 @@ def place(tmp_path: Path) -> Path:
     (tmp_path / "work" / "child.sh").write_text(
         'SET_IN_CHILD=1\npython child.py $A ${B:-none} "$@" $0 $#\n'
     )
+    for name, text in OTHER_SCRIPTS.items():
+        (tmp_path / "work" / name).write_text(text)
+        (tmp_path / "work" / name).chmod(0o755)
+    (tmp_path / "work" / "link").symlink_to("sub/deep")
     return tmp_path
 
 
@@ -98,6 +116,15 @@ def test_what_a_script_does_not_say_is_refused(text: str, place: Path) -> None:
         ("read M\npython t.py $M", ["M"]),
         ("python t.py $1 $2", ["$1", "$2"]),
         ("case $(uname) in Linux) X=1;; esac\npython t.py $X", ["X"]),
+        ("case $(uname) in a) X=1;; b) X=2;; *) exit 1;; esac\npython t.py $X", ["X"]),
+        ("if [ -f a ]; then X=1; elif [ -f b ]; then X=2; else exit; fi\npython t.py $X", ["X"]),
+        ("if [ -f a ]; then export X=1; fi\npython t.py", ["X"]),
+        ("[ -d a ] && export X=1 || export X=2\npython t.py", ["X"]),
+        ("echo a | grep -q b && declare -x X=1\npython t.py", ["X"]),
+        ("f() { export X=1; }\nif [ -f a ]; then f; fi\npython t.py", ["X"]),
+        ("for f in conf/*; do export X=$f; done\npython t.py", ["X"]),
+        ("if [ -f a ]; then echo; exit 1; elif [ -f b ]; then export X=1; fi\npython t.py", ["X"]),
+        ("IFS=: read X <<< :a:\npython t.py $X", ["X"]),
     ],
 )
 def test_a_value_of_the_caller_is_asked_for_by_its_name(
@@ -153,6 +180,7 @@ def test_arguments_are_those_of_the_command_line(place: Path) -> None:
         ("python t.py ${X:-1}", (1, "`X` is not set")),
         ("if [ x = y ]; then\npython u.py\nfi\npython t.py", (2, "`python` is not reached with")),
         ("if [ ! -f d ]; then exit 1; fi\npython t.py", (1, "ends here, depending on `-f d`")),
+        ("X=$(python x.py --a 1)\npython t.py", (1, "runs `python x.py --a 1` for its output")),
     ],
 )
 def test_what_else_a_script_does_is_noted_with_its_line(

@@ -1,0 +1,268 @@
+"""`if`, `case` and loops, also where the script alone does not say which branch is taken."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from safelaunch.importer.activities import ASSUMED, USER
+from safelaunch.importer.findings import Stop, Unresolved, UnresolvedFile
+from safelaunch.importer.shell import effects, launches
+from safelaunch.importer.shell.builtins import Break, Exit
+from safelaunch.importer.shell.follower import MOST_ROUNDS
+from safelaunch.importer.words import expansion, patterns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from safelaunch.importer.shell.follower import Follower
+    from safelaunch.importer.state import State
+    from safelaunch.importer.syntax import SyntaxNode
+
+
+class Branch(NamedTuple):
+    """Statements of which one or the other are run, and how they are followed."""
+
+    nodes: Sequence[SyntaxNode]
+    follow: Callable[[], None]
+
+
+def undecided(
+    follower: Follower, branches: Sequence[Branch], state: State, why: Unresolved | None
+) -> None:
+    """Treat branches of which the script alone does not say which is taken.
+
+    One that ends the script is assumed not to be taken; where others are left, what they change
+    is unresolved.
+    """
+    why = why or state.fail("the result of a command")
+    line = state.line
+    rest = [branch for branch in branches if not effects.is_end(branch.nodes, state)]
+    effect = effects.of_nodes([node for branch in rest for node in branch.nodes], state)
+    ends = [line] if len(rest) < len(branches) else effect.ends if len(rest) > 1 else []
+    for end in ends:
+        assumption = f"ends here, depending on {why.reason}"
+        follower.findings.note(end, assumption, f"{ASSUMED} that it goes on")
+    if not rest:
+        raise Exit
+    if len(rest) == 1:
+        rest[0].follow()
+        return
+    state.status, follower.doubt = None, why
+    if isinstance(why, UnresolvedFile) and not why.exists and effect.only_sources:
+        follower.findings.note(
+            line, f"sources a file, depending on {why.reason}", f"{ASSUMED} absent"
+        )
+        return
+    if effect.launch or effect.stop:
+        reason = effect.stop or f"whether `{effect.launch}` runs"
+        if why.name is not None:
+            raise Unresolved(f"{reason} depends on {why.reason}", line, why.name)
+        raise Stop(f"{reason} depends on {why.reason}", line)
+    _apply(effect, why, state)
+    if any(branch.nodes for branch in rest):
+        follower.findings.note(line, f"depends on {why.reason}", f"{USER}: not followed")
+
+
+def _apply(effect: effects.Effects, why: Unresolved, state: State) -> None:
+    """Make unresolved what statements may have changed that are not followed."""
+    if effect.forgets or effect.sources:
+        state.forget(why.reason)
+        state.unresolved_exports = why
+    for name in effect.names:
+        reason = f"`{name}` depends on {why.reason}"
+        state.assign(name, Unresolved(reason, state.line, why.name))
+        if name in effect.exports:
+            state.export(name)
+    if effect.folder:
+        state.folder = why
+    if effect.interpreter:
+        state.interpreter = ()
+    if effect.arguments:
+        state.arguments_unresolved = why
+    if effect.patterns:
+        state.options |= {"shopt"}
+    for call in effect.folders:
+        with contextlib.suppress(Unresolved, Stop):  # else they are taken as not there
+            arguments = call.children("Args")[1:]
+            words = [item for word in arguments for item in expansion.fields(word, state)]
+            launches.make_folders(words, state)
+
+
+def if_clause(follower: Follower, command: SyntaxNode, state: State) -> None:
+    """Follow `if`, or an `elif` of it."""
+    follower.conditions(command.children("Cond"), state)
+    otherwise = command.child("Else")
+
+    def follow_then() -> None:
+        follower.statements(command.children("Then"), state)
+
+    def follow_else() -> None:
+        if otherwise is None:
+            state.status = 0
+        elif otherwise.has("Cond"):
+            if_clause(follower, otherwise, state)
+        else:
+            follower.statements(otherwise.children("Then"), state)
+
+    if state.status is None:
+        is_last = otherwise is not None and not otherwise.has("Cond")
+        rest = otherwise.children("Then") if otherwise is not None and is_last else []
+        nodes = [otherwise] if otherwise is not None and not is_last else rest
+        branches = [Branch(command.children("Then"), follow_then), Branch(nodes, follow_else)]
+        undecided(follower, branches, state, follower.doubt)
+    elif state.status == 0:
+        follow_then()
+    else:
+        follow_else()
+
+
+def case_clause(follower: Follower, command: SyntaxNode, state: State) -> None:
+    """Follow `case`."""
+    items = command.children("Items")
+    state.is_condition = True
+    try:
+        chosen = _chosen(command, items, state)
+    except Unresolved as e:
+        state.is_condition = False
+        branches = [_arm(follower, item, state) for item in items]
+        if not any(w.literal == "*" for item in items for w in item.children("Patterns")):
+            branches.append(Branch([], lambda: None))
+        state.status = 0
+        undecided(follower, branches, state, e)
+        return
+    finally:
+        state.is_condition = False
+    if chosen is None or not chosen.children("Stmts"):
+        state.status = 0
+    else:
+        follower.statements(chosen.children("Stmts"), state)
+
+
+def _arm(follower: Follower, item: SyntaxNode, state: State) -> Branch:
+    statements = item.children("Stmts")
+    return Branch(statements, lambda: follower.statements(statements, state))
+
+
+def _chosen(command: SyntaxNode, items: Sequence[SyntaxNode], state: State) -> SyntaxNode | None:
+    """Return the item of a `case` whose pattern fits. Raises Unresolved."""
+    value = expansion.text(command.child("Word"), state)
+    for item in items:
+        if item.text("Op") != ";;":
+            raise Stop("`case` with `;&`", command.line)
+        if any(_matches(value, word, state) for word in item.children("Patterns")):
+            return item
+    return None
+
+
+def _matches(value: str, word: SyntaxNode, state: State) -> bool:
+    return re.fullmatch(patterns.regex(expansion.pattern(word, state)), value) is not None
+
+
+# -- loops -----------------------------------------------------------------------------------------
+
+
+def for_clause(follower: Follower, command: SyntaxNode, state: State) -> None:
+    """Follow `for`."""
+    loop = command.child("Loop")
+    if loop is None or command.has("Select"):
+        raise Stop("`select` needs a terminal", command.line)
+    body = command.children("Do")
+    outer, state.loop = state.loop, state.loop or command.line
+    try:
+        if loop.kind == "WordIter":
+            items = _items(loop, state)
+            _for_words(follower, loop.text("Name"), items, body, state)
+        else:
+            _for_numbers(follower, loop, body, state)
+    except _UnresolvedRounds as e:
+        branches = [Branch([loop, *body], lambda: None), Branch([], lambda: None)]
+        undecided(follower, branches, state, e.why)
+    finally:
+        state.loop = outer
+
+
+class _UnresolvedRounds(Exception):  # noqa: N818 - a value: why the rounds of a loop are unresolved
+    def __init__(self, why: Unresolved) -> None:
+        super().__init__()
+        self.why = why
+
+
+def _items(loop: SyntaxNode, state: State) -> list[str]:
+    try:
+        if loop.has("Items"):
+            return [item for w in loop.children("Items") for item in expansion.fields(w, state)]
+        if state.arguments_unresolved is not None:
+            raise state.arguments_unresolved
+        return list(state.arguments)
+    except Unresolved as e:
+        raise _UnresolvedRounds(e) from None
+    finally:
+        state.status = 0
+
+
+def _for_words(
+    follower: Follower, name: str, items: Sequence[str], body: list[SyntaxNode], state: State
+) -> None:
+    for number, item in enumerate(items):
+        if number > MOST_ROUNDS:
+            raise Stop("a loop of too many rounds", state.line)
+        state.assign(name, item)
+        if not _round(follower, body, state):
+            return
+
+
+def _for_numbers(
+    follower: Follower, loop: SyntaxNode, body: list[SyntaxNode], state: State
+) -> None:
+    state.status = 0
+    _calculate(loop.child("Init"), state)
+    for _ in range(MOST_ROUNDS):
+        if not _calculate(loop.child("Cond"), state):
+            return
+        if not _round(follower, body, state):
+            return
+        _calculate(loop.child("Post"), state)
+    raise Stop("a loop of too many rounds", state.line)
+
+
+def _calculate(expression: SyntaxNode | None, state: State) -> int:
+    try:
+        return 1 if expression is None else expansion.calculate(expression, state)
+    except Unresolved as e:
+        raise _UnresolvedRounds(e) from None
+
+
+def _round(follower: Follower, body: list[SyntaxNode], state: State) -> bool:
+    """Run the body of a loop once; return whether the loop goes on."""
+    try:
+        follower.statements(body, state)
+    except Break as e:
+        if e.loops > 1:
+            raise Break(e.loops - 1, goes_on=e.goes_on) from None
+        return e.goes_on
+    return True
+
+
+def while_clause(follower: Follower, command: SyntaxNode, state: State) -> None:
+    """Follow `while` or `until`."""
+    body, condition = command.children("Do"), command.children("Cond")
+    outer, state.loop = state.loop, state.loop or command.line
+    status: int | None = 0
+    try:
+        for _ in range(MOST_ROUNDS):
+            follower.conditions(condition, state)
+            if state.status is None:
+                branches = [Branch([*body, *condition], lambda: None), Branch([], lambda: None)]
+                undecided(follower, branches, state, follower.doubt)
+                return
+            if (state.status == 0) == command.has("Until"):
+                state.status = status
+                return
+            if not _round(follower, body, state):
+                return
+            status = state.status
+    finally:
+        state.loop = outer
+    raise Stop("a loop without an end", command.line)

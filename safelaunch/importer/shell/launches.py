@@ -1,0 +1,157 @@
+"""Programs that a script runs: launches, and what others do for them."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from safelaunch.importer import activities
+from safelaunch.importer.activities import SETUP, USER
+from safelaunch.importer.findings import ScriptLaunch, Stop, Unresolved
+from safelaunch.importer.shell import programs
+from safelaunch.importer.state import CALLER_VALUE, SetupLine
+from safelaunch.script import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from safelaunch.importer.shell.follower import Follower, Item
+    from safelaunch.importer.state import State
+
+_MOST_LAUNCHES = 200
+_PLACEHOLDER = re.compile(
+    r"<(your|my|path|insert|enter|replace|put|fill|the|model|dataset)[^<>|]*>", re.IGNORECASE
+)
+_SUCCEEDING = ("echo", "printf", "sleep", "clear", "date")
+
+
+def other_program(
+    follower: Follower, items: Sequence[Item], shown: list[str], line: int, state: State
+) -> None:
+    """Note a program that is no launch; its success is presumed where it does something."""
+    name, text = shown[0], activities.describe(shown)
+    action = activities.find_action(shown)
+    failure = next((item for item in items if isinstance(item, Unresolved)), None)
+    state.status, follower.doubt = None, state.fail(f"the result of `{text}`")
+    if state.output is not None:
+        output = programs.output(shown, state) if failure is None else failure
+        state.output.append(output)
+        if name in programs.PROGRAMS and isinstance(output, str):
+            state.status = programs.status(name, output)
+    _take_input(name, state, is_known=action is not None)
+    if action is None:
+        if name not in programs.PROGRAMS:
+            follower.findings.note(line, f"runs `{text}`", USER)
+        return
+    if action.text == activities.SHOWS:
+        if name in _SUCCEEDING:
+            state.status = 0
+        return
+    state.status = 0
+    follower.findings.note(line, f"{action.text}: `{text}`", action.outcome)
+    if action.outcome == SETUP:
+        _set_up(shown, state)
+
+
+def _take_input(name: str, state: State, *, is_known: bool) -> None:
+    """Take from the input of a loop what a program may read of it."""
+    if name in programs.FILTERS:
+        state.input = "" if state.input else state.input
+    elif state.input and name not in programs.PROGRAMS and not is_known:
+        state.input = state.fail(f"what `{name}` leaves of its input")
+
+
+def _set_up(shown: list[str], state: State) -> None:
+    if shown[0] == "mkdir":
+        make_folders(shown[1:], state)
+    if "VALUE" in shown or any(CALLER_VALUE in word for word in shown):
+        return
+    names = [word for word in shown[1:] if not word.startswith("-")]
+    anywhere = shown[0] != "mkdir" or all(map(os.path.isabs, names))
+    add_setup(SetupLine(" ".join(map(quote, shown)), None if anywhere else state.folder), state)
+
+
+def add_setup(line: SetupLine, state: State) -> None:
+    """Remember a line that later launches need, once."""
+    if line not in state.setup:
+        state.setup = (*state.setup, line)
+
+
+def make_folders(words: Sequence[str], state: State) -> None:
+    """Remember the folders that `mkdir` makes. Raises Stop where it cannot make them."""
+    if not isinstance(state.folder, str):
+        return
+    names = [os.path.join(state.folder, n) for n in words if not n.startswith("-")]
+    paths = {os.path.normpath(name) for name in names}
+    parents = {os.path.dirname(path) for path in paths}
+    state.folders.update(paths)
+    if any(option.startswith("-") and "p" in option for option in words):
+        while parents := {path for path in parents if not os.path.isdir(path)} - state.folders:
+            state.folders.update(parents)
+            parents = {os.path.dirname(path) for path in parents}
+    elif not all(os.path.isdir(path) or path in state.folders for path in parents):
+        raise Stop("`mkdir` below a folder that is not there", state.line)
+
+
+def launch(follower: Follower, items: Sequence[Item], line: int, state: State) -> None:
+    """Add a launch to the findings, or why it cannot be one."""
+    failures = [item for item in items if isinstance(item, Unresolved)]
+    argv = tuple(item for item in items if isinstance(item, str))
+    state.status = 0
+    if follower.substitutions:
+        _helper(follower, argv, line, state)
+        return
+    if state.output is not None:
+        state.output.append(state.fail("the output of a launch"))
+    env: Mapping[str, str | None] = {}
+    folder, setup = "", tuple[str, ...]()
+    try:
+        env, folder = state.environment(), state.where()
+        setup = _setup_lines(state, folder)
+    except Unresolved as e:
+        failures.append(e)
+    failures += [Unresolved(reason, line) for reason in _unfit_words(argv)]
+    if state.input not in (None, ""):
+        raise Stop("a launch that reads an input from the script", line)
+    if failures:
+        for failure in failures:
+            follower.findings.problem(failure)
+        return
+    if len(follower.findings.launches) >= _MOST_LAUNCHES:
+        raise Stop(f"more than {_MOST_LAUNCHES} launches", line)
+    found = ScriptLaunch(
+        line, argv, env, folder, state.redirection, state.in_background, state.loop, setup,
+        state.interpreter,
+    )  # fmt: skip
+    follower.findings.launches.append(found)
+
+
+def _unfit_words(argv: Sequence[str]) -> list[str]:
+    return [
+        *(f"`{word}` is a placeholder" for word in argv if _PLACEHOLDER.search(word)),
+        *("the caller's value in an argument" for word in argv if CALLER_VALUE in word),
+    ]
+
+
+def _setup_lines(state: State, folder: str) -> tuple[str, ...]:
+    """Return the lines to run in the folder of a launch. Raises Unresolved."""
+    lines, at = list[str](), folder
+    for text, own in state.setup:
+        if isinstance(own, Unresolved):
+            raise own
+        if own is not None and own != at:
+            lines.append(f"cd -- {quote(os.path.relpath(own, at))} || exit 1")
+            at = own
+        lines.append(text)
+    return tuple(lines)
+
+
+def _helper(follower: Follower, argv: tuple[str, ...], line: int, state: State) -> None:
+    """Treat a program whose output is used: Python is a helper, a launcher is not followed."""
+    if not os.path.basename(argv[0]).startswith("python"):
+        raise Stop(f"the output of `{argv[0]}` is used by the script", line)
+    text = activities.describe(argv)
+    follower.findings.note(line, f"runs `{text}` for its output", USER)
+    if state.output is not None:
+        state.output.append(state.fail(f"the output of `{text}`"))
