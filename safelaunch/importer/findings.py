@@ -63,6 +63,7 @@ class Redirection:
     log: str | None = None
     appends: bool = False
     reader: str | None = None  # the program behind a pipe
+    missing: str | None = None  # the folder of a file, which is not there: bash starts nothing
 
 
 @dataclass(frozen=True, slots=True)

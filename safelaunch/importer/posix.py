@@ -80,7 +80,7 @@ def _differences(  # noqa: C901 - a case for each kind of node
         yield from _declaration(node.text("Variant"), node.children("Args"))
     if node.kind in ("UnaryArithm", "BinaryArithm") and node.text("Op") in ("**", "++", "--", ","):
         yield f"{node.text('Op')} in an arithmetic expression"
-    if node.text("Op") in ("<<<", "&>", "&>>", "|&", ";&", ";;&"):
+    if node.text("Op") in ("<<<", "|&", ";&", ";;&"):
         yield node.text("Op")
     if node.has("Parts") and not node.kind:
         yield from _braces(node)

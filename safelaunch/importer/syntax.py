@@ -252,7 +252,7 @@ def _check_comments(tree: SyntaxNode, text: str, where: str) -> None:
     lists = [*arrays, *(element for node in arrays for element in node.children("Elems"))]
     harmless = [c for node in lists for c in (*node.children("Last"), *node.children("Comments"))]
     for number, node in comments.items():
-        if not lines[number - 1].endswith(b"\\") or node in harmless:  # a line ends no array
+        if not _goes_on(lines[number - 1 :]) or node in harmless:  # a line ends no array
             continue
         before = lines[number - 1][: node.position("Hash", "Col") - 1].strip()
         is_continued = number > 1 and lines[number - 2].endswith(b"\\")
@@ -262,6 +262,19 @@ def _check_comments(tree: SyntaxNode, text: str, where: str) -> None:
                 where=f"{where}:{number}",
                 hint="put the comment before the command",
             )
+
+
+def _goes_on(lines: list[bytes]) -> bool:
+    r"""Whether something follows a first line that ends in `\`, and comments that do so too."""
+    if not lines[0].endswith(b"\\"):
+        return False
+    following = (
+        line.strip()
+        for line in lines[1:]
+        if not (line.lstrip().startswith(b"#") and line.endswith(b"\\"))
+    )
+    first = next(following, b"")
+    return first != b"" and not first.startswith(b"#")
 
 
 def _syntax_hint(message: str) -> str | None:

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 from support.cli_process import safelaunch
 
 from safelaunch.errors import StartError
@@ -248,3 +249,73 @@ def test_without_shfmt_the_error_says_how_to_install_it(tmp_path: Path) -> None:
         find_shfmt(str(tmp_path), str(tmp_path))
     assert str(caught.value.hint).endswith(" -m pip install shfmt-py")
     assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "torchrun t.py \\\n  # --a 1 \\\n  --b 2\n",
+        "torchrun t.py --a 1 # note \\\n  --b 2\n",
+        "X=1 # note \\\nexport Y=2\ntorchrun t.py\n",
+        "eval 'torchrun t.py # note \\\n --b 2'\n",
+    ],
+)
+def test_a_comment_that_hides_the_end_of_a_command_is_refused(text: str, folder: Path) -> None:
+    write(folder, text)
+    result = safelaunch(folder, "import", "x.sh")
+    assert result.code == 2
+    assert "a comment that ends in `\\`" in result.err
+
+
+@pytest.mark.parametrize(
+    "text", ["# a \\\ntorchrun t.py\n", "X=(\n 1 \\\n # 2 \\\n 3\n)\ntorchrun t.py ${X[@]}\n"]
+)
+def test_a_comment_between_commands_may_end_in_a_backslash(text: str, folder: Path) -> None:
+    write(folder, text)
+    assert safelaunch(folder, "import", "x.sh").code == 0
+
+
+def keys(folder: Path, text: str, *words: str) -> list[Any]:
+    write(folder, text)
+    return [yaml.safe_load(job["yaml"]) for job in printed(folder, "x.sh", *words)["jobs"]]
+
+
+def test_setup_lines_run_in_the_folder_that_they_had(folder: Path) -> None:
+    (folder / "sub").mkdir()
+    text = "cd sub\nmkdir x\nsource env.sh\nulimit -n 9\ncd ..\nmkdir y\npython t.py\n"
+    (job,) = keys(folder, text)
+    there, back = "cd -- sub || exit 1", "cd -- .. || exit 1"
+    lines = [there, "mkdir x", "source env.sh", "ulimit -n 9", back, "mkdir y"]
+    assert job["setup"] == lines
+
+
+def test_an_environment_that_is_left_is_none_of_later_jobs(folder: Path) -> None:
+    text = (
+        "source v/bin/activate\npython a.py\ndeactivate\npython b.py\n"
+        "source /c/etc/profile.d/conda.sh\n"
+        "conda activate e\npython c.py\nconda activate f\nconda deactivate\npython d.py\n"
+        "conda deactivate\npython e.py\n"
+    )
+    jobs = [(job.get("venv"), job.get("conda")) for job in keys(folder, text)]
+    venv = str(folder / "v")
+    assert jobs == [(venv, None), (None, None), (None, "e"), (None, "e"), (None, None)]
+
+
+def test_an_answer_is_exported_where_a_branch_would_export_it(folder: Path) -> None:
+    text = "if [ -f d ]; then export ROOT=/data; fi\npython t.py\n"
+    (job,) = keys(folder, text, "--set", "ROOT=/data")
+    assert job["env"] == {"ROOT": "/data"}
+
+
+def test_a_python_script_that_is_started_by_its_path_is_a_job(folder: Path) -> None:
+    write(folder, "#!/usr/bin/env python3\n", "tool")
+    assert [job["command"] for job in keys(folder, "./a.py --x\n./tool y\n")] == [
+        ["./a.py", "--x"],
+        ["./tool", "y"],
+    ]
+
+
+def test_a_log_in_a_folder_that_is_not_there_is_refused(folder: Path) -> None:
+    write(folder, "torchrun t.py > nodir/log\n")
+    result = safelaunch(folder, "import", "x.sh")
+    assert (result.code, "hint: mkdir -p nodir" in result.err) == (2, True)

@@ -140,7 +140,8 @@ def _cd(arguments: list[str], state: State) -> None:
     before = "" if isinstance(state.folder, Unresolved) else state.folder
     path = os.path.normpath(os.path.join(before, target))
     state.last_folder = before or None
-    if os.path.isdir(os.path.join(before, target)) or path in state.folders:
+    is_there = os.path.isdir(os.path.join(before, target)) or path in state.folders
+    if is_there or (before in state.folders and os.path.isdir(path)):
         state.folder = os.path.realpath(path) if is_physical else path
     else:
         state.folder = state.fail(f"no folder `{target}` to change to")

@@ -205,6 +205,8 @@ class _Interpreter:
                 state.status = 0
             else:
                 self._command(command, state)
+            if state.redirection.missing is not None and state.redirection is not redirection:
+                state.status, self.doubt = None, state.fail("a folder that is not there")
         finally:
             if command is None or effects.literal_words(command) != ["exec"]:
                 state.output, state.redirection = output, redirection

@@ -112,6 +112,10 @@ def launch(follower: Follower, items: Sequence[Item], line: int, state: State) -
     except Unresolved as e:
         failures.append(e)
     failures += [Unresolved(reason, line) for reason in _unfit_words(argv)]
+    missing = state.redirection.missing
+    if missing is not None:
+        reason = f"a launch with its output in `{missing}`, which is not there"
+        raise Stop(reason, line, f"mkdir -p {quote(missing)}")
     if state.input not in (None, ""):
         raise Stop("a launch that reads an input from the script", line)
     if failures:

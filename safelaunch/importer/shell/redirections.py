@@ -56,18 +56,13 @@ def _output(operator: str, word: SyntaxNode | None, state: State) -> None:
         return
     if isinstance(state.folder, str):
         path = os.path.normpath(os.path.join(state.folder, target))
-        _check_folder(target, os.path.dirname(path), state)
         state.files.add(path)
+        folder = os.path.dirname(path)
+        if not os.path.isdir(folder) and folder not in state.folders:
+            state.redirection = replace(state.redirection, missing=os.path.dirname(target))
     if target != "/dev/null":
         appends = operator in _APPENDING
         state.redirection = replace(state.redirection, log=target, appends=appends)
-
-
-def _check_folder(target: str, folder: str, state: State) -> None:
-    """Refuse the output into a folder that is not there: bash would not run the command."""
-    if not os.path.isdir(folder) and folder not in state.folders:
-        name = os.path.dirname(target)
-        raise Stop(f"its output into `{name}`, which is not there", state.line, f"mkdir -p {name}")
 
 
 def _single(word: SyntaxNode | None, state: State) -> str:
