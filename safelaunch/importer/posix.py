@@ -27,9 +27,9 @@ _VARIABLES = re.compile(
     r"|DIRSTACK|GROUPS|COLUMNS|LINES"
 )
 _KINDS = {
-    "ArithmCmd": "((...))", "TestClause": "[[", "LetClause": "let", "CoprocClause": "coproc",
-    "ProcSubst": "<(...)", "ExtGlob": "a pattern of `extglob`", "CStyleLoop": "for ((",
-    "TimeClause": "time",
+    "ArithmCmd": "`((...))`", "TestClause": "`[[`", "LetClause": "`let`",
+    "CoprocClause": "`coproc`", "ProcSubst": "`<(...)`", "ExtGlob": "a pattern of `extglob`",
+    "CStyleLoop": "`for ((`", "TimeClause": "`time`",
 }  # fmt: skip
 _OPTIONS = {
     "read": "[adnsutiN]", "printf": "v", "echo": "[eE]", "export": "[fn]", "exec": "[acl]",
@@ -65,13 +65,13 @@ def _differences(  # noqa: C901 - a case for each kind of node
     if node.kind in _KINDS:
         yield _KINDS[node.kind]
     if node.kind in ("SglQuoted", "DblQuoted") and node.has("Dollar"):
-        yield "$'...'"
+        yield "`$'...'`"
     if node.has("Append") or (node.has("Array") and node.has("Name")):
-        yield "+= or an array"
+        yield "`+=` or an array"
     if node.kind == "FuncDecl" and node.has("RsrvWord"):
-        yield "function"
+        yield "`function`"
     if node.kind == "ForClause" and node.has("Select"):
-        yield "select"
+        yield "`select`"
     if node.kind == "ParamExp":
         yield from _expansion(node)
     if node.kind == "CallExpr":
@@ -79,9 +79,9 @@ def _differences(  # noqa: C901 - a case for each kind of node
     if node.kind == "DeclClause":
         yield from _declaration(node.text("Variant"), node.children("Args"))
     if node.kind in ("UnaryArithm", "BinaryArithm") and node.text("Op") in ("**", "++", "--", ","):
-        yield f"{node.text('Op')} in an arithmetic expression"
+        yield f"`{node.text('Op')}` in an arithmetic expression"
     if node.text("Op") in ("<<<", "|&", ";&", ";;&"):
-        yield node.text("Op")
+        yield f"`{node.text('Op')}`"
     if node.has("Parts") and not node.kind:
         yield from _braces(node)
 
@@ -94,7 +94,7 @@ def _expansion(node: SyntaxNode) -> Iterator[str]:
     if not is_posix or any(node.has(field) for field in fields):
         yield f"an expansion of `{node.text('Param')}` that only bash has"
     if _VARIABLES.fullmatch(node.text("Param")):
-        yield f"${node.text('Param')}"
+        yield f"`${node.text('Param')}`"
 
 
 def _braces(word: SyntaxNode) -> Iterator[str]:
@@ -108,32 +108,32 @@ def _command(node: SyntaxNode, functions: set[str]) -> Iterator[str]:
     literal = [word.literal or "" for word in words]
     name = literal[0] if literal else ""
     if name in _COMMANDS:
-        yield name
+        yield f"`{name}`"
     if node.has("Assigns") and (name in _SPECIAL or name in functions):
         yield f"a variable before `{name}`"
     if name in ("[", "test") and {"==", "=~", "<", ">", "-v", "-R"} & set(literal):
-        yield f"{name} with an operator of bash"
+        yield f"`{name}` with an operator of bash"
     if name == "echo" and any("\\" in text for text in literal):
-        yield "echo of a backslash"
+        yield "`echo` of a backslash"
     if name == "." and (len(words) != 2 or "/" not in (literal[1] or "/")):  # noqa: PLR2004 - a file
-        yield ". with a file of PATH, or with arguments"
+        yield "`.` with a file of PATH, or with arguments"
     if name == "set" and "pipefail" in literal:
-        yield "set -o pipefail"
+        yield "`set -o pipefail`"
     if name == "trap" and {"ERR", "DEBUG", "RETURN"} & set(literal):
-        yield "trap of ERR, DEBUG or RETURN"
+        yield "`trap` of ERR, DEBUG or RETURN"
     options = _OPTIONS.get(name)
     if options and any(re.match(rf"-\w*{options}", text) for text in literal[1:]):
-        yield f"{name} with an option of bash"
+        yield f"`{name}` with an option of bash"
     if name in ("export", "readonly", "local"):
         yield from _declaration(name, words[1:])
 
 
 def _declaration(variant: str, arguments: list[SyntaxNode]) -> Iterator[str]:
     if variant not in ("export", "readonly", "local"):
-        yield variant
+        yield f"`{variant}`"
     for argument in arguments:
         if variant == "local" and (argument.has("Naked") or "=" not in (argument.literal or "=")):
-            yield "local without a value"
+            yield "`local` without a value"
         word = argument.child("Value") or argument
         if any(part.kind in ("ParamExp", "CmdSubst") for part in word.children("Parts")):
-            yield f"{variant} of a value without quotes, which older versions split"
+            yield f"`{variant}` of a value without quotes, which older versions split"

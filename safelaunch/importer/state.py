@@ -265,10 +265,13 @@ class State:
         return {n: v for n, v in env.items() if n not in ("PWD", "OLDPWD", "SHLVL", "_")}
 
     def _handed_on(self, name: str) -> Variable | None:
-        """Return a variable as programs see it: a local one without a value hides no other."""
+        """Return a variable as programs see it: a local one that is not exported hides no other."""
         variable: Variable | None = self.variables[name]
         for scope in reversed(self.scopes):
-            if variable is not None and variable.content is None and name in scope:
+            is_hidden = variable is not None and (
+                variable.content is None or not variable.is_exported
+            )
+            if is_hidden and name in scope:
                 variable = scope[name]
         return variable
 

@@ -317,5 +317,5 @@ def check_posix(tree: SyntaxNode, what: str, line: int) -> None:
     """Refuse a script of `sh` that dash reads otherwise than bash. Raises Stop."""
     difference = posix.first_difference(tree)
     if difference is not None:
-        reason = f"{what} with `{difference.construct}`, which not every `sh` reads as bash does"
+        reason = f"{what} with {difference.construct}, which not every `sh` reads as bash does"
         raise Stop(reason, line or difference.line, "name bash in its first line, and start it so")

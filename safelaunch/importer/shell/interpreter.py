@@ -523,7 +523,10 @@ class _Interpreter:
     def parse_file(path: str, name: str, line: int, *, posix: bool) -> SyntaxNode:
         """Return the tree of another script. Raises Stop."""
         try:
-            tree = parse(read_script(path), path, posix=posix)
+            text = read_script(path)
+            tree = parse(text, path)
+            if posix:  # that it can be read so; the tree of bash has declarations of their own
+                parse(text, path, posix=True)
         except SafelaunchError as e:
             raise Stop(f"`{name}` cannot be followed: {e.message}", line) from None
         check_placeholders(tree)

@@ -130,7 +130,9 @@ def _special(  # noqa: C901, PLR0911 - a case for each special parameter
         if int(name) > len(state.arguments) and state.is_condition:
             return ""
         if int(name) > len(state.arguments) and state.has_all_arguments:
-            return _need(None, name, state)
+            if "nounset" in state.options:
+                raise state.fail(f"argument {name}, without which `set -u` ends the script")
+            return ""
         if int(name) > len(state.arguments):
             raise state.fail(f"argument {name} of the script", f"${name}")
         return state.arguments[int(name) - 1]

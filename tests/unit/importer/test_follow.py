@@ -33,7 +33,12 @@ OTHER_SCRIPTS = {
     "false.sh": "false\npython false.py\n",
     "strict.sh": "#!/bin/bash -e\nfalse\npython strict.py\n",
     "plain": '#!/usr/bin/env bash\npython plain.py "$@"\n',
-    "posix.sh": '#!/bin/sh\n. ./lib.sh\nif [ "$1" = x ]; then python "$@" "$FROM_LIB"; fi\n',
+    "posix.sh": """#!/bin/sh
+. ./lib.sh
+if [ "$1" = x ]; then python "$@" "$FROM_LIB"; fi
+export Y="$1"
+python p.py
+""",
     "braces.sh": "python t.py {1..3}\n",
     "equals.sh": "#!/bin/sh\nif [ a == a ]; then python a.py; else python b.py; fi\n",
     "escapes.sh": 'X=$(echo "$1")\npython t.py "$X"\n',
