@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from safelaunch.importer.budget import LONGEST_VALUE, MOST_ITEMS, Budget
 from safelaunch.importer.findings import Redirection, Stop, Unresolved, UnsetVariable
 
 if TYPE_CHECKING:
@@ -37,10 +38,15 @@ CHANGING = MappingProxyType({
     "LINES": "the terminal's", "DIRSTACK": "a list of folders", "PIPESTATUS": "exit codes",
     "BASH_ARGV": "bash's own", "FUNCNAME": "a function", "GROUPS": "the user's groups",
     "BASH_COMMAND": "a command", "HOSTTYPE": "the machine's", "OSTYPE": "the machine's",
-    "MACHTYPE": "the machine's", "REPLY": "an input", "BASH": "bash's path",
-    "BASH_VERSINFO": "bash's version", "BASH_SUBSHELL": "the depth of shells",
-    "BASHOPTS": "bash's options", "SHELLOPTS": "bash's options", "PS4": "bash's own",
+    "MACHTYPE": "the machine's", "REPLY": "an input",
+    **dict.fromkeys((
+        "BASH", "BASHOPTS", "BASH_ALIASES", "BASH_ARGC", "BASH_ARGV0", "BASH_CMDS",
+        "BASH_EXECUTION_STRING", "BASH_LINENO", "BASH_LOADABLES_PATH", "BASH_SUBSHELL",
+        "BASH_VERSINFO", "COMP_WORDBREAKS", "HISTCMD", "OPTERR", "OPTIND", "PS4", "SHELLOPTS", "_",
+    ), "bash's own"),
 })  # fmt: skip
+# bash sets them where its caller has not
+_SET_BY_BASH = frozenset(("PATH", "SHELL", "TERM"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +124,7 @@ class State:
     redirection: Redirection = field(default_factory=Redirection)
     in_background: bool = False
     loop: int = 0  # line of the outermost loop
+    budget: Budget = field(default_factory=Budget)  # one for a shell and its subshells
 
     def fork(self) -> State:
         """Return a copy for a subshell."""
@@ -157,7 +164,8 @@ class State:
         if name in _OWN and name in self.caller.environ:
             return self.caller.environ[name]
         is_fatal = "nounset" in self.options
-        if self.is_condition and name not in self.caller.environ and not is_fatal:
+        is_unset = name not in self.caller.environ and name not in _SET_BY_BASH
+        if self.is_condition and is_unset and not is_fatal:
             self.assumptions.setdefault(name, self.line)
             return None
         failure = UnsetVariable if is_fatal else Unresolved
@@ -168,7 +176,7 @@ class State:
 
         Where the caller has set it, bash would take that value: raises Unresolved.
         """
-        is_callers = name in self.caller.environ or name in CHANGING
+        is_callers = name in self.caller.environ or name in CHANGING or name in _SET_BY_BASH
         own = name in self.variables or name in ("PWD", "OLDPWD", "BASH_SOURCE", "UID", *_INITIAL)
         if own or is_callers or self.unresolved is not None:
             return self.content(name)
@@ -191,6 +199,8 @@ class State:
                 content = self.caller.answers[name]
             else:
                 content = content.for_variable(name)
+        if _is_too_large(content):
+            content = self.fail(f"more than {LONGEST_VALUE // 1024} KiB in `{name}`", name)
         old = self.variables.get(name)
         exported = old.is_exported if old is not None else self._is_inherited(name)
         exported = exported or name in self.exported_later
@@ -274,6 +284,12 @@ class State:
             if is_hidden and name in scope:
                 variable = scope[name]
         return variable
+
+
+def _is_too_large(content: Content) -> bool:
+    if isinstance(content, dict):
+        return len(content) > MOST_ITEMS or sum(map(len, content.values())) > LONGEST_VALUE
+    return isinstance(content, str) and len(content) > LONGEST_VALUE
 
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

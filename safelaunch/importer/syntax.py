@@ -5,6 +5,7 @@ shfmt accepts what bash accepts, and says how each part of a word is quoted.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 MAX_BYTES = 512 * 1024  # the tree takes a hundred times as much; real launch scripts have 50 lines
 _SECONDS = 30
 _LONGEST_SHEBANG = 256
+# shfmt indents its JSON and holds it in memory: it grows with the square of the depth
+_MEMORY = 3 << 30
 _OTHER_SHELLS = re.compile(
     r"#!.*\b(fish|t?csh|zsh|pwsh|powershell|python[\d.]*|perl|ruby|node|lua)\b"
 )
@@ -82,6 +85,11 @@ class SyntaxNode:
         """Return a field that is a list of nodes."""
         items = self._fields.get(name)
         return [SyntaxNode(item) for item in items] if isinstance(items, list) else []
+
+    def with_field(self, name: str, value: SyntaxNode | list[SyntaxNode]) -> SyntaxNode:
+        """Return a copy with another field."""
+        fields = [item._fields for item in value] if isinstance(value, list) else value._fields
+        return SyntaxNode({**self._fields, name: fields})
 
     def text(self, name: str) -> str:
         """Return a field that is text; that of a node is its `Value`."""
@@ -221,20 +229,20 @@ def parse(text: str, where: str, *, posix: bool = False, line: int = 0) -> Synta
         "posix" if posix else "bash",
     ]
     try:
-        done = subprocess.run(
-            words, input=text.encode(), capture_output=True, timeout=_SECONDS, check=False
-        )
+        status, output, errors = _run(words, text)
     except subprocess.TimeoutExpired:
         raise ConfigError(f"cannot be parsed within {_SECONDS} s", where=where) from None
     except OSError as e:
         raise StartError(f"`{words[0]}` cannot be started: {e.strerror}") from e
-    if done.returncode:
-        message = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    if b"out of memory" in errors:
+        raise ConfigError("is nested too deeply, or too large", where=where)
+    if status:
+        message = errors.decode("utf-8", "replace").strip().splitlines()
         match = re.match(r"(?:<standard input>:)?(\d+):(\d+): (.*)", message[0] if message else "")
         at, what = (f"{where}:{match[1]}", match[3]) if match else (where, "cannot be parsed")
         raise ConfigError(f"bash cannot read this: {what}", where=at, hint=_syntax_hint(what))
     try:
-        fields = json.loads(done.stdout)
+        fields = json.loads(output)
     except RecursionError:
         raise ConfigError("is nested too deeply", where=where) from None
     tree = SyntaxNode(fields)
@@ -275,6 +283,23 @@ def _goes_on(lines: list[bytes]) -> bool:
     )
     first = next(following, b"")
     return first != b"" and not first.startswith(b"#")
+
+
+def _run(words: list[str], text: str) -> tuple[int, bytes, bytes]:
+    """Return the exit status, output and errors of a program with a limit on its memory."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        if sys.platform == "linux":
+            import resource  # noqa: PLC0415 - not on Windows
+
+            with contextlib.suppress(OSError, ValueError):
+                resource.prlimit(process.pid, resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+        try:
+            output, errors = process.communicate(text.encode(), timeout=_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+        return process.returncode, output, errors
 
 
 def _syntax_hint(message: str) -> str | None:

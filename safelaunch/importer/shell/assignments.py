@@ -71,7 +71,8 @@ def declare(node: SyntaxNode, state: State) -> None:
     variant, options = node.text("Variant"), ""
     # all values are expanded before the first is assigned: `export A=1 B=$A` takes the old A
     values: list[tuple[str, Content | None]] = []
-    for argument in node.children("Args"):
+    arguments = [item for a in node.children("Args") for item in expansion.arguments(a, state)]
+    for argument in arguments:
         word, name = argument.child("Value"), argument.text("Name")
         if name:
             if "A" in options:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.importer.activities import ASSUMED, USER
@@ -157,7 +156,7 @@ def _chosen(command: SyntaxNode, items: Sequence[SyntaxNode], state: State) -> S
 
 
 def _matches(value: str, word: SyntaxNode, state: State) -> bool:
-    return re.fullmatch(patterns.regex(expansion.pattern(word, state)), value) is not None
+    return patterns.Pattern(expansion.pattern(word, state), state.budget).matches(value)
 
 
 # -- loops -----------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ OPTIONS = frozenset((
     "privileged", "emacs", "vi", "interactive-comments", "keyword", "onecmd", "nolog", "ignoreeof",
 ))  # fmt: skip
 _REFUSED = frozenset(("noexec", "posix", "keyword", "onecmd", "noclobber"))
+_WIDEST = len("%0999s")  # of a width that `printf` pads to
 _READERS = frozenset(("read", "mapfile", "readarray", "getopts"))
 
 
@@ -234,10 +235,10 @@ def _read(arguments: list[str], state: State) -> None:
     fields = expansion.split_text(line, separators)
     if "a" in options:
         state.assign(names[0], dict(enumerate(fields)))
-    elif len(names) == 1 and any(c in line for c in separators if c not in " \t\n"):
-        state.assign(names[0], state.fail(f"`{names[0]}` is split at `{separators}`"))
     elif len(names) == 1:
-        state.assign(names[0], line.strip(separators) if separators else line)
+        rest_of_line = expansion.rest_of_line(line, separators)
+        unread = state.fail(f"`{names[0]}` is read from an input")
+        state.assign(names[0], unread if rest_of_line is None else rest_of_line)
     else:
         for number, name in enumerate(names):
             rest = state.fail(f"`{name}` is the rest of a line")
@@ -303,6 +304,8 @@ def _formatted(arguments: list[str]) -> str | None:
     takes_values = any(piece[0] == "%" and piece not in ("%%", "%") for piece in pieces)
     if "\\" in form or form[:1] == "-" or "%" in pieces or (values and not takes_values):
         return None
+    if any(len(piece) > _WIDEST and piece[0] == "%" for piece in pieces):
+        return None
     text = ""
     while True:
         for piece in pieces:
@@ -317,7 +320,7 @@ def _formatted(arguments: list[str]) -> str | None:
 
 def _formatted_value(piece: str, value: str) -> str | None:
     if piece[-1] == "d":
-        return piece % int(value or 0) if re.fullmatch(r"(-?(0|[1-9]\d*))?", value) else None
+        return piece % int(value or 0) if re.fullmatch(r"(-?(0|[1-9]\d{,17}))?", value) else None
     plain = piece == "%s" or (piece[1] != "0" and value.isascii())
     return piece % value if plain else None
 

@@ -93,7 +93,8 @@ def _compare(operator: str, left: str, right: str, state: State) -> bool:
         return left != right
     if operator in _NUMBERS:
         numbers = [
-            int(text) if re.fullmatch(r"\s*[+-]?\d+\s*", text) else None for text in (left, right)
+            int(text) if re.fullmatch(r"\s*[+-]?\d{1,18}\s*", text) else None
+            for text in (left, right)
         ]
         if numbers[0] is None or numbers[1] is None:
             raise state.fail(f"`{left} {operator} {right}` compares what is no number")
@@ -118,8 +119,8 @@ def double_brackets(  # noqa: PLR0911 - a return for each kind of node
             result = double_brackets(left, state)
             return double_brackets(right, state) if result == (operator == "&&") else result
         if operator in ("=", "==", "!="):
-            expression = patterns.regex(expansion.pattern(right, state))
-            matches = re.fullmatch(expression, expansion.text(left, state)) is not None
+            pattern = patterns.Pattern(expansion.pattern(right, state), state.budget)
+            matches = pattern.matches(expansion.text(left, state))
             return matches == (operator != "!=")
         if operator in _NUMBERS:
             return _NUMBERS[operator](

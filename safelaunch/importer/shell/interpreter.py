@@ -436,8 +436,8 @@ class _Interpreter:
         if last is not None and effects.literal_words(last)[:1] == ["tee"]:
             state.status = 0
             if state.output is not None:
-                redirected = right.has("Redirs")
-                state.output.append(state.fail("the output of `tee`") if redirected else output)
+                for piece in redirections.output_of_tee(right, inner.output or [], state):
+                    state.output.append(piece)
         else:
             outer = state.fork()
             outer.input = output

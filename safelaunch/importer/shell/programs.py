@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from safelaunch.importer.activities import describe
+from safelaunch.importer.budget import LONGEST_VALUE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -206,6 +207,8 @@ def _sed(arguments: list[str], text: str, _state: State) -> str:
     if match is None or not match[2] or "." in match[2]:
         raise ValueError(script)
     count = -1 if match[4] else 1
+    if text.count(match[2]) * len(match[3]) > LONGEST_VALUE:
+        raise ValueError(script)
     return _ended([line.replace(match[2], match[3], count) for line in _lines(text)])
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _TO_FILE = (">", ">>", ">|", "&>", "&>>")
 _APPENDING = (">>", "&>>")
+_SINKS = frozenset(("/dev/null", "/dev/stderr", "/dev/tty"))
+_STDOUT = frozenset(("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"))
 
 
 def apply(redirect: SyntaxNode, statement: SyntaxNode, state: State) -> None:
@@ -39,7 +41,7 @@ def apply(redirect: SyntaxNode, statement: SyntaxNode, state: State) -> None:
 
 def _output(operator: str, word: SyntaxNode | None, state: State) -> None:
     target = _or_unresolved(lambda: _single(word, state))
-    if target in ("/dev/stdout", "/dev/fd/1") or (operator == ">&" and target == "1"):
+    if (operator == ">&" and target == "1") or target in _STDOUT:
         return
     state.output = [] if state.output is not None else None  # a `$(...)` gets nothing of it
     if operator == ">&" and (isinstance(target, Unresolved) or target in ("2", "-")):
@@ -100,6 +102,27 @@ def of_tee(command: SyntaxNode, state: State) -> Redirection:
     if len(names) == 1 and isinstance(names[0], str):
         return Redirection(names[0], appends="-a" in items)
     return Redirection(reader="`tee`")
+
+
+def output_of_tee(
+    statement: SyntaxNode, text: list[str | Unresolved], state: State
+) -> list[str | Unresolved]:
+    """Return what `tee` hands on of a text."""
+    command = statement.child("Cmd")
+    arguments = command.children("Args")[1:] if command is not None else []
+    names = [_or_unresolved(lambda a=a: expansion.text(a, state)) for a in arguments]  # type: ignore[misc]
+    for name in names:
+        other = isinstance(name, Unresolved) or (name[:1] == "-" and name not in ("-a", "-i"))
+        if other or (str(name).startswith(("/dev/", "/proc/")) and name not in _SINKS):
+            return [state.fail("the output of `tee`")]
+    for redirect in statement.children("Redirs"):
+        word = redirect.child("Word")
+        if redirect.text("N") == "2":
+            continue
+        if redirect.text("Op") in (">", "&>") and word is not None and word.literal == "/dev/null":
+            return []
+        return [state.fail("the output of `tee`")]
+    return text
 
 
 def _here_document(redirect: SyntaxNode, statement: SyntaxNode, state: State) -> None:

@@ -32,6 +32,7 @@ _OPERATORS: dict[str, Callable[[int, int], int]] = {
     ",": lambda _, y: y,
 }  # fmt: skip
 _MAX_POWER = 63
+_MOST_DIGITS = 1000
 
 
 def _wrapped(number: int) -> int:
@@ -44,6 +45,8 @@ def number(text: str) -> int | None:
     if not text:
         return 0
     match = re.fullmatch(r"([+-]?)(?:(0[xX][0-9a-fA-F]+)|(0[0-7]*)|([1-9]\d*))", text)
+    if len(text) > _MOST_DIGITS:
+        return None
     if match is None:
         return None
     digits, base = (match[2], 16) if match[2] else (match[3], 8) if match[3] else (match[4], 10)

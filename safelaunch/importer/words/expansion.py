@@ -10,11 +10,12 @@ import os
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from safelaunch.importer.state import NAME, SEARCH_PATHS
-from safelaunch.importer.words import arithmetic, parameters, patterns
+from safelaunch.importer.budget import LONGEST_VALUE
+from safelaunch.importer.state import NAME, SEARCH_PATHS, Variable
+from safelaunch.importer.words import arithmetic, braces, parameters, patterns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from safelaunch.importer.state import Array, State
     from safelaunch.importer.syntax import SyntaxNode
@@ -36,28 +37,30 @@ class Piece(NamedTuple):
     quoted: bool
     splits: bool = False
     ends_field: bool = False  # `"$@"`: the next piece begins another field
+    joint: str = " "  # what stands in place of such an end in an assignment
 
 
 def fields(word: SyntaxNode, state: State) -> list[str]:
     """Return the fields of a word of a command."""
-    literal = _brace_words(word, state)
-    if literal is not None:
-        return literal
-    assigns = re.match(r"[A-Za-z_]\w*\+?=", _leading(word)) is not None
-    pieces = list(_pieces(word, state, tilde=True, assigns=assigns))
-    return [_pathname(field, state) for field in _split(pieces, state)]
+    found: list[str] = []
+    for item in braces.expand(word, state):
+        assigns = re.match(r"[A-Za-z_]\w*\+?=", _leading(item)) is not None
+        pieces = list(_bounded(_pieces(item, state, tilde=True, assigns=assigns), state))
+        found += [_pathname(field, state) for field in _split(pieces, state)]
+    return found
 
 
 def text(word: SyntaxNode | None, state: State) -> str:
     """Return a word as one text, as in an assignment: neither split nor matched with files."""
     if word is None:
         return ""
-    return "".join(piece.text for piece in _joined(_pieces(word, state, tilde=True, assigns=True)))
+    pieces = _bounded(_pieces(word, state, tilde=True, assigns=True), state)
+    return "".join(piece.text for piece in _joined(pieces))
 
 
 def pattern(word: SyntaxNode | None, state: State) -> list[patterns.Character]:
     """Return a word as a pattern."""
-    pieces = [] if word is None else _joined(_pieces(word, state, tilde=True))
+    pieces = [] if word is None else _joined(_bounded(_pieces(word, state, tilde=True), state))
     return [(char, piece.quoted) for piece in pieces for char in piece.text]
 
 
@@ -67,36 +70,35 @@ def document(word: SyntaxNode | None, state: State, *, quoted: bool) -> str:
         return ""
     if quoted:
         return "".join(part.text("Value") for part in word.children("Parts"))
-    pieces = (p for part in word.children("Parts") for p in _quoted_part(part, state, "$`\\"))
-    return "".join(piece.text for piece in _joined(pieces))
+    parts = word.children("Parts")
+    if any(p.text("Param") == "*" for p in parts) and state.text("IFS") not in (None, _WHITE):
+        raise state.fail("`$*` in a here-document at another `IFS`")
+    pieces = (p for part in parts for p in _quoted_part(part, state, "$`\\"))
+    return "".join(piece.text for piece in _joined(_bounded(pieces, state)))
+
+
+def _bounded(pieces: Iterable[Piece], state: State) -> Iterator[Piece]:
+    """Yield pieces until they are longer than a value may be. Raises Unresolved and Stop."""
+    size = 0
+    for piece in pieces:
+        size += len(piece.text) + 1
+        state.budget.spend(len(piece.text) + 1)
+        if size > LONGEST_VALUE:
+            raise state.fail(f"a value of more than {LONGEST_VALUE // 1024} KiB")
+        yield piece
 
 
 def _joined(pieces: Iterator[Piece]) -> Iterator[Piece]:
-    """Yield pieces where fields are joined by a blank, as `x="$@"` joins them."""
+    """Yield pieces where fields are joined, as `x="$@"` and `x=$*` join them."""
     for piece in pieces:
         yield piece
         if piece.ends_field:
-            yield Piece(" ", quoted=True)
+            yield Piece(piece.joint, quoted=True)
 
 
 def _leading(word: SyntaxNode) -> str:
     parts = word.children("Parts")
     return parts[0].text("Value") if parts and parts[0].kind == "Lit" else ""
-
-
-def _brace_words(word: SyntaxNode, state: State) -> list[str] | None:
-    """Return the words of a word with braces; None for a word without."""
-    parts = word.children("Parts")
-    unquoted = "\0".join(part.text("Value") for part in parts if part.kind == "Lit")
-    plain = re.sub(r"\\.", "", unquoted, flags=re.DOTALL)
-    if not re.search(r"\{.*(,|\.\.).*\}", plain, re.DOTALL):
-        return None
-    if re.fullmatch(r"[^{},]*\{[^{},]*\0[^{},]*\}[^{},]*", plain):  # `{1..$n}` is no range
-        return None
-    words = patterns.braces(unquoted) if len(parts) == 1 else None
-    if words is None or (len(words) > 1 and re.search(r"[~*?\[]", plain)):
-        raise state.fail("braces that bash expands, in a form that is not followed")
-    return words if words != [unquoted] else None
 
 
 def _pieces(
@@ -180,13 +182,16 @@ def _expansion(part: SyntaxNode, state: State, *, quoted: bool) -> Iterator[Piec
     if part.kind == "ParamExp":
         value = parameters.expand(part, state, _reader, quoted=quoted)
         if isinstance(value, parameters.Alternative):
-            yield from _alternative(value.word, state, quoted=quoted)
+            pieces = list(_alternative(value.word, state, quoted=quoted))
+            yield from pieces or ([Piece("", quoted=True)] if quoted else [])
         elif isinstance(value, str):
+            state.budget.spend(len(value))
             yield Piece(value, quoted, not quoted)
         else:
-            last = len(value) - 1
+            joint, last = parameters.joint(part, state), len(value) - 1
             for number, item in enumerate(value):
-                yield Piece(item, quoted, not quoted, ends_field=number < last)
+                state.budget.spend(len(item))
+                yield Piece(item, quoted, not quoted, ends_field=number < last, joint=joint)
     elif part.kind == "CmdSubst":
         yield Piece(state.substitute(state, part), quoted, not quoted)
     elif part.kind == "ArithmExp":
@@ -242,6 +247,8 @@ def calculate(expression: SyntaxNode, state: State) -> int:
 def _split(pieces: Sequence[Piece], state: State) -> list[list[patterns.Character]]:
     separators = state.text("IFS") if any(piece.splits for piece in pieces) else _WHITE
     splitter = _FieldSplitter(_WHITE if separators is None else separators)
+    if separators is not None and not separators.isascii():
+        raise state.fail("an `IFS` beyond ASCII")
     for piece in pieces:
         if piece.splits:
             splitter.split(piece.text)
@@ -262,7 +269,8 @@ class _FieldSplitter:
         self._after_white = False
 
     def add(self, text: str, *, quoted: bool) -> None:
-        self._field = (self._field or []) + [(char, quoted) for char in text]
+        self._field = [] if self._field is None else self._field
+        self._field += [(char, quoted) for char in text]
         self._after_white = False
 
     def split(self, text: str) -> None:
@@ -292,6 +300,22 @@ def split_text(text: str, separators: str) -> list[str]:
     return ["".join(char for char, _ in field) for field in splitter.fields]
 
 
+def rest_of_line(line: str, separators: str) -> str | None:
+    """Return what the last name of `read` gets of a line; None where that is not followed.
+
+    A separator that is no blank goes away at the end alone, and only where it is the only one.
+    """
+    white = "".join(char for char in separators if char in _WHITE)
+    text = line.strip(white)
+    others = set(separators) - set(white)
+    if not text or text[-1] not in others:
+        return text
+    before = text[:-1]
+    if any(char in white for char in before):
+        return None
+    return text if any(char in others for char in before) else before
+
+
 def _pathname(field: Sequence[patterns.Character], state: State) -> str:
     """Return a field; one that bash would replace with names of files is unresolved."""
     value = "".join(char for char, _ in field)
@@ -317,7 +341,16 @@ def search_path(name: str, word: SyntaxNode, state: State) -> str | None:
     if name not in SEARCH_PATHS or name not in names or not is_callers or state.unresolved:
         return None
     inner = state.fork()
-    inner.variables[name] = parameters.caller_value()
+    value = state.caller.environ.get(name, "")
+    if "nounset" in state.options and name not in state.caller.environ:
+        return None
+    depends = any(n.text("Param") == name and n.child("Exp") is not None for n in word.walk())
+    if not value and depends:  # `/x${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}`
+        inner.variables.update({name: Variable(value)} if name in state.caller.environ else {})
+        inner.variables.setdefault(name, Variable(None))
+        state.assumptions.setdefault(name, word.line)
+    else:
+        inner.variables[name] = parameters.caller_value()
     return text(word, inner)
 
 
@@ -328,6 +361,8 @@ def array(elements: Sequence[SyntaxNode], state: State) -> Array:
     for element in elements:
         index, word = element.child("Index"), element.child("Value")
         if index is not None:
+            if word is not None and braces.expand(word, state) != [word]:
+                raise state.fail("braces in an element with its index")
             at = calculate(index, state)
             content[at] = text(word, state)
             at += 1
@@ -336,6 +371,14 @@ def array(elements: Sequence[SyntaxNode], state: State) -> Array:
             content[at] = item
             at += 1
     return content
+
+
+def arguments(assignment: SyntaxNode, state: State) -> list[SyntaxNode]:
+    """Return the assignments of an argument of `export`, whose braces bash expands."""
+    word = assignment.child("Value")
+    if word is None or assignment.child("Index") is not None or not assignment.has("Name"):
+        return [assignment]
+    return [assignment.with_field("Value", item) for item in braces.expand(word, state)]
 
 
 def is_name(value: str) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from safelaunch.importer.budget import LONGEST_VALUE
 from safelaunch.importer.state import CALLER_VALUE, NAME, Variable
 from safelaunch.importer.words import arithmetic, patterns
 
@@ -33,6 +33,7 @@ class Alternative(NamedTuple):
 
 
 Value = str | list[str] | Alternative
+_MOST_DIGITS = 9
 
 
 def caller_value() -> Variable:
@@ -42,16 +43,34 @@ def caller_value() -> Variable:
 
 def is_list(node: SyntaxNode) -> bool:
     """Whether an expansion in double quotes is a field for each element."""
+    return node.kind == "ParamExp" and _every(node) == "@" and not node.has("Length")
+
+
+def _every(node: SyntaxNode) -> str | None:
+    """Return `@` or `*` of `$@` or `${a[*]}`, another text for what is no list."""
     index = node.child("Index")
-    every = node.text("Param") if index is None else index.literal
-    return node.kind == "ParamExp" and every == "@" and not node.has("Length")
+    return node.text("Param") if index is None else index.literal
 
 
-def expand(  # noqa: C901 - the forms of `${...}` in the order of their precedence
+def joint(node: SyntaxNode, state: State) -> str:
+    """Return what stands between the items of a list where they become one text."""
+    if _every(node) != "*":
+        return " "
+    separators = state.text("IFS")
+    return " " if separators is None else separators[:1]
+
+
+def expand(
     node: SyntaxNode, state: State, reader: Callable[[State], WordReader], *, quoted: bool
 ) -> Value:
     """Return the value of an expansion; a list has a field for each item."""
-    words = reader(state)
+    value = _expand(node, state, reader(state))
+    if isinstance(value, list) and quoted and _every(node) == "*":
+        return joint(node, state).join(value)
+    return value
+
+
+def _expand(node: SyntaxNode, state: State, words: WordReader) -> Value:
     name = node.text("Param")
     if node.has("NestedParam") or node.has("Width") or node.has("Plus") or node.has("Flags"):
         raise state.fail("an expansion that bash does not have")
@@ -64,40 +83,46 @@ def expand(  # noqa: C901 - the forms of `${...}` in the order of their preceden
     index = node.child("Index")
     if node.has("Excl"):
         if index is not None and index.literal in ("@", "*"):
-            return [str(key) for key in _array(state, name)]
+            return [str(key) for key in _in_order(_array(state, name), state)]
         name = state.text(name) or ""
         index = None
         if not NAME.fullmatch(name):
             raise state.fail("an expansion by the name in another variable")
-    values = _values(name, index, state, words)
-    if isinstance(values, str):
-        return _edited(node, values, state, words)
+    if index is not None and index.literal in ("@", "*"):
+        return _list(node, _array(state, name), state, words)
+    values = _special(name, state) if index is None else _element(name, index, state, words)
+    if isinstance(values, list):
+        return _list(node, dict(enumerate(values, 1)), state, words)
+    return _edited(node, _need(values, name, state), state, words)
+
+
+def _list(node: SyntaxNode, items: Array, state: State, words: WordReader) -> Value:
+    """Return what becomes of `$@` or all elements of an array, by their index."""
     if node.has("Length"):
-        return str(len(values))
-    edited = _slice_of_list(node.child("Slice"), values, state, words, starts=int(index is None))
-    if edited is None:
-        edited = [_edited(node, value, state, words) for value in values]
-    every = index.literal if index is not None else name
-    if every == "*" and quoted:
-        separators = state.text("IFS")
-        return (" " if separators is None else separators[:1]).join(edited)
-    return edited
+        return str(len(items))
+    items = _in_order(items, state)
+    if node.child("Slice") is not None:
+        starts = int(node.child("Index") is None)
+        return _slice_of_list(node, items, state, words, starts=starts)
+    return [_edited(node, value, state, words) for value in items.values()]
 
 
-def _values(
-    name: str, index: SyntaxNode | None, state: State, words: WordReader
-) -> str | list[str]:
-    if index is None:
-        return _special(name, state)
-    if index.literal in ("@", "*"):
-        return list(_array(state, name).values())
+def _in_order(items: Array, state: State) -> Array:
+    """Return an array whose order is known. Raises Unresolved for a map of several keys."""
+    if len(items) > 1 and any(isinstance(key, str) for key in items):
+        raise state.fail("the order of an associative array, which differs between bashes")
+    return items
+
+
+def _element(name: str, index: SyntaxNode, state: State, words: WordReader) -> str | None:
+    """Return an element of an array; None where it is not set."""
     array = _array(state, name)
-    if array and all(isinstance(key, str) for key in array):
-        return array.get(words.text(index), "")
+    if name in state.maps or any(isinstance(key, str) for key in array):
+        return array.get(words.text(index))
     at = arithmetic.evaluate(index, state, words.text)
     if at < 0:
         at += 1 + max((key for key in array if isinstance(key, int)), default=-1)
-    return _need(array.get(at), name, state)
+    return array.get(at)
 
 
 def _array(state: State, name: str) -> Array:
@@ -115,11 +140,13 @@ def _need(value: str | None, name: str, state: State) -> str:
     return value or ""
 
 
-def _special(  # noqa: C901, PLR0911 - a case for each special parameter
+def _special(  # noqa: C901, PLR0911, PLR0912 - a case for each special parameter
     name: str, state: State
 ) -> str | list[str]:
     if name == "0":
         return state.script
+    if len(name) > _MOST_DIGITS and name.isdigit():
+        raise state.fail("an argument of the script with a number that is too large")
     if name in ("@", "*", "#") or name.isdigit():
         if state.arguments_unresolved is not None:
             raise state.arguments_unresolved
@@ -155,7 +182,9 @@ def _conditional(
     is_absent = value is None or value == [] or (operator.startswith(":") and not joined)
     kind = operator[-1]
     if kind == "+":
-        return "" if is_absent else (Alternative(word) if word else "")
+        if is_absent:
+            return [] if is_list(node) and not value else ""
+        return Alternative(word) if word else ""
     if not is_absent:
         return value if value is not None else ""
     if kind == "?":
@@ -175,7 +204,8 @@ def _present(
     if node.has("Excl"):
         raise state.fail("an expansion by the name in another variable")
     if not NAME.fullmatch(name):
-        if name.isdigit() and name != "0" and state.arguments_unresolved is None:
+        digits = name.isdigit() and len(name) <= _MOST_DIGITS
+        if digits and name != "0" and state.arguments_unresolved is None:
             number = int(name)
             return state.arguments[number - 1] if number <= len(state.arguments) else None
         return _special(name, state)
@@ -185,7 +215,9 @@ def _present(
         return None if content is None else state.text(name)
     if content is None:
         return None
-    return _values(name, index, state, words)
+    if index.literal in ("@", "*"):
+        return list(_in_order(_array(state, name), state).values())
+    return _element(name, index, state, words)
 
 
 # -- what is done with a value ---------------------------------------------------------------------
@@ -195,7 +227,7 @@ def _edited(  # noqa: PLR0911 - a return for each operator
     node: SyntaxNode, value: str, state: State, words: WordReader
 ) -> str:
     if node.has("Length"):
-        return str(len(value))
+        return str(len(_ascii(value, state)))
     part, replacement = node.child("Slice"), node.child("Repl")
     if part is not None:
         return _substring(part, value, state, words)
@@ -208,7 +240,9 @@ def _edited(  # noqa: PLR0911 - a return for each operator
     if CALLER_VALUE in value:
         raise state.fail("a change of the caller's value")
     if operator in ("#", "##", "%", "%%"):
-        return _trimmed(value, words.pattern(word), operator)
+        return _trimmed(value, patterns.Pattern(words.pattern(word), state.budget), operator)
+    if operator in ("^^", ",,", "^", ","):
+        _ascii(value, state)
     if word is None and operator in ("^^", ",,"):
         return value.upper() if operator == "^^" else value.lower()
     if word is None and operator in ("^", ","):
@@ -217,42 +251,53 @@ def _edited(  # noqa: PLR0911 - a return for each operator
     raise state.fail(f"`{operator}` in an expansion")
 
 
-def _trimmed(value: str, pattern: list[Character], operator: str) -> str:
-    expression = patterns.regex(pattern, lazy=operator == "#")
+def _ascii(value: str, state: State) -> str:
+    """Return a text whose characters are the same in each language. Raises Unresolved."""
+    if not value.isascii():
+        raise state.fail("characters beyond ASCII, which depend on the language of the caller")
+    return value
+
+
+def _trimmed(value: str, pattern: patterns.Pattern, operator: str) -> str:
     if operator[0] == "#":
-        match = re.match(expression, value)
-        if operator == "##":
-            ends = range(len(value), -1, -1)
-            end = next((n for n in ends if re.fullmatch(expression, value[:n])), None)
-            return value[end:] if end is not None else value
-        return value[match.end() :] if match else value
-    starts = range(len(value) + 1) if operator == "%%" else range(len(value), -1, -1)
-    start = next((n for n in starts if re.fullmatch(expression, value[n:])), None)
-    return value[:start] if start is not None else value
+        end = pattern.longest(value) if operator == "##" else pattern.shortest(value)
+        return value if end is None else value[end:]
+    start = pattern.at_end(value, longest=operator == "%%")
+    return value if start is None else value[:start]
 
 
 def _replaced(replacement: SyntaxNode, value: str, state: State, words: WordReader) -> str:
-    pattern, new = words.pattern(replacement.child("Orig")), replacement.child("With")
+    characters, new = words.pattern(replacement.child("Orig")), replacement.child("With")
     text = words.text(new)
     if "&" in text or CALLER_VALUE in value:  # bash 5.2 puts the match there, older ones do not
         raise state.fail("a replacement that differs between versions of bash")
-    if not pattern:
+    if not characters:
         raise state.fail("a replacement of nothing")
-    first = pattern[0]
+    first = characters[0]
     if first in (("#", False), ("%", False)) and not replacement.has("All"):
-        inner = patterns.regex(pattern[1:])
-        anchored = rf"\A{inner}" if first[0] == "#" else rf"{inner}\Z"
-        if first[0] == "%" and any(char == "*" and not quoted for char, quoted in pattern):
-            raise state.fail("a pattern at the end of a replacement")
-        return re.sub(anchored, lambda _: text, value, count=1)
-    expression = patterns.regex(pattern)
-    if re.fullmatch(expression, ""):
+        inner = patterns.Pattern(characters[1:], state.budget)
+        if first[0] == "#":
+            end = inner.longest(value)
+            return value if end is None else text + value[end:]
+        start = inner.at_end(value, longest=True)
+        return value if start is None else value[:start] + text
+    pattern = patterns.Pattern(characters, state.budget)
+    if pattern.matches(""):
         raise state.fail("a replacement of nothing")
-    return re.sub(expression, lambda _: text, value, count=0 if replacement.has("All") else 1)
+    parts, at, size = list[str](), 0, 0
+    for begin, end in pattern.finds(value):
+        parts += [value[at:begin], text]
+        at, size = end, size + begin - at + len(text)
+        if size > LONGEST_VALUE:
+            raise state.fail(f"a value of more than {LONGEST_VALUE // 1024} KiB")
+        if not replacement.has("All"):
+            break
+    return "".join([*parts, value[at:]])
 
 
 def _substring(part: SyntaxNode, value: str, state: State, words: WordReader) -> str:
     offset, length = _bounds(part, state, words)
+    _ascii(value, state)
     start = offset + len(value) if offset < 0 else offset
     if start < 0 or start > len(value):
         return ""
@@ -273,13 +318,12 @@ def _bounds(part: SyntaxNode, state: State, words: WordReader) -> tuple[int, int
 
 
 def _slice_of_list(
-    part: SyntaxNode | None, values: list[str], state: State, words: WordReader, *, starts: int
-) -> list[str] | None:
-    """Return the items of `${@:2}` or `${a[@]:1:2}`; `$@` counts from 1."""
-    if part is None:
-        return None
-    offset, length = _bounds(part, state, words)
+    node: SyntaxNode, items: Array, state: State, words: WordReader, *, starts: int
+) -> list[str]:
+    """Return the items of `${@:2}` or `${a[@]:1:2}`, from an index on; `$@` counts from 1."""
+    part = node.child("Slice")
+    offset, length = _bounds(part, state, words) if part is not None else (0, None)
     if (starts and offset < 1) or offset < 0 or (length is not None and length < 0):
         raise state.fail("a part of a list from its end")
-    first = offset - starts
-    return values[first:] if length is None else values[first : first + length]
+    values = [value for key, value in items.items() if isinstance(key, int) and key >= offset]
+    return values if length is None else values[:length]

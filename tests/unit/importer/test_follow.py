@@ -129,7 +129,6 @@ def test_what_a_script_does_not_say_is_refused(text: str, place: Path) -> None:
         ("f() { export X=1; }\nif [ -f a ]; then f; fi\npython t.py", ["X"]),
         ("for f in conf/*; do export X=$f; done\npython t.py", ["X"]),
         ("if [ -f a ]; then echo; exit 1; elif [ -f b ]; then export X=1; fi\npython t.py", ["X"]),
-        ("IFS=: read X <<< :a:\npython t.py $X", ["X"]),
     ],
 )
 def test_a_value_of_the_caller_is_asked_for_by_its_name(
