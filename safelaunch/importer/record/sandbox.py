@@ -38,11 +38,13 @@ _UNSUPPORTED = "this kernel or container forbids"
 _MOST_PROCESSES = 200
 _MOST_BYTES = 8 * 1024 * 1024  # of what the stubs have written down
 _TAIL = 4096
-_PATIENCE = 1.0  # seconds that programs in the background get after the script's end
+_PATIENCE = 5.0  # seconds that programs in the background get after the script's end
 _MEMORY = 2 << 30
 _LARGEST_COPY = 256 << 20
 _FILE = 64 << 20
 _TEMPORARY = "size=512m,mode=0777"
+_ROOT = "size=64m,mode=0755"
+_MNT_DETACH = 2
 
 # what the filter denies: sockets, also by io_uring; namespaces and mounts; what reaches the kernel
 # or other processes. (name, number on x86-64, number on arm64), from asm/unistd_64.h and
@@ -129,12 +131,41 @@ def _prepare_files(spec: dict[str, Any]) -> None:
     _lay_over(lower, scratch, spec["project"])
     _mount("scratch layers", f"/proc/self/fd/{scratch}", place, flags=_MS_BIND | _MS_REC)
     os.close(scratch)
-    for path in spec["replaced"]:
-        stub = f"{place}/stubs/{os.path.basename(path)}"
-        _mount("stubs", stub, path, flags=_MS_BIND)
+    for path in spec["empty"]:  # of the user, not of the script
+        with contextlib.suppress(IsolationError):
+            _mount("startup files", f"{place}/empty", path, flags=_MS_BIND)
+    for number, path in enumerate(spec["covered"]):
+        with contextlib.suppress(IsolationError):  # then the script is seen to start it itself
+            _mount("stubs", path, f"{place}/real/{number}", flags=_MS_BIND)
+            _mount("stubs", f"{place}/covers/{number}", path, flags=_MS_BIND)
+    with contextlib.suppress(IsolationError, OSError):
+        _make_root(place)
     with contextlib.suppress(IsolationError):  # where the container hides a part of /proc
         flags = _MS_RDONLY | _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
         _mount("processes", "proc", "/proc", "proc", flags=flags)
+
+
+def _make_root(place: str) -> None:
+    """Change to a root in memory with all that the root has: the script may make folders there."""
+    root = f"{place}/root"
+    os.mkdir(root)
+    _mount("a root", "root", root, "tmpfs", flags=_MS_NOSUID | _MS_NODEV, data=_ROOT)
+    for name in sorted(os.listdir("/"), key=lambda name: not place.startswith(f"/{name}/")):
+        path, target = f"/{name}", f"{root}/{name}"
+        if os.path.islink(path):
+            os.symlink(os.readlink(path), target)
+            continue
+        if os.path.isdir(path):
+            os.mkdir(target)
+        else:
+            with open(target, "x", encoding="ascii"):
+                pass
+        _mount("a root", path, target, flags=_MS_BIND | _MS_REC)
+    os.chdir(root)
+    number = next(row for row in _DENIED if row[0] == "pivot_root")[_machine()[1]]
+    _call("a root", ctypes.c_long(int(number)), b".", b".", function="syscall")
+    _call("a root", b".", _MNT_DETACH, function="umount2")
+    os.chdir("/")
 
 
 def _make_mount_points(spec: dict[str, Any]) -> None:
@@ -143,7 +174,7 @@ def _make_mount_points(spec: dict[str, Any]) -> None:
     for path in (place, spec["project"], *spec["writable"]):
         if path.startswith("/dev/"):
             os.makedirs(place + path, exist_ok=True)
-    for path in spec["replaced"]:
+    for path in spec["covered"]:
         if path.startswith("/dev/"):
             os.makedirs(os.path.dirname(place + path), exist_ok=True)
             with open(place + path, "a", encoding="ascii"):
@@ -204,8 +235,10 @@ def _is_inside(path: str, device: int) -> bool:
 
 def _write_stubs(spec: dict[str, Any]) -> None:
     place = spec["place"]
-    for folder in ("stubs", "calls", "dev", "dev/shm"):
+    for folder in ("stubs", "calls", "covers", "real", "dev", "dev/shm"):
         os.mkdir(os.path.join(place, folder), 0o777)
+    for number in range(len(spec["covered"])):
+        _write(f"{place}/real/{number}", "")
     for name, text in spec["files"].items():
         path = os.path.join(place, name)
         with open(path, "w", encoding="utf-8") as file:
@@ -235,12 +268,16 @@ def _drop_privileges() -> None:
     _call("no_new_privs", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, function="prctl")
 
 
-def _filter() -> bytes:
-    """Return the seccomp program: an error for each call of `_DENIED`, all else is allowed."""
+def _machine() -> tuple[int, int, int, int]:
     machine = _MACHINES.get(platform.machine())
     if machine is None:
         raise IsolationError(f"no filter of system calls for {platform.machine()}")
-    audit, column, clone, clone3 = machine
+    return machine
+
+
+def _filter() -> bytes:
+    """Return the seccomp program: an error for each call of `_DENIED`, all else is allowed."""
+    audit, column, clone, clone3 = _machine()
     load, equal, at_least, any_bit, end = 0x20, 0x15, 0x35, 0x45, 0x06
     allow, deny, kill, absent = 0x7FFF0000, 0x00050001, 0x80000000, 0x00050026  # EPERM, ENOSYS
     lines = [
@@ -312,6 +349,7 @@ def _take_precedence() -> None:
 def _run(spec: dict[str, Any], program: bytes) -> dict[str, Any]:
     reader, writer = os.pipe()
     failure_reader, failure = os.pipe()
+    _write(f"{spec['place']}/stdout", f"pipe:[{os.fstat(writer).st_ino}]\n")
     child = os.fork()
     if child == 0:
         os.close(reader)
@@ -325,6 +363,8 @@ def _run(spec: dict[str, Any], program: bytes) -> dict[str, Any]:
         raise IsolationError(error)
     os.set_blocking(reader, False)
     deadline, status, why = time.monotonic() + spec["seconds"], None, None
+    alone = False
+    end = None
     tail = b""
     while True:
         if select.select([reader], [], [], 0.02)[0]:
@@ -333,7 +373,8 @@ def _run(spec: dict[str, Any], program: bytes) -> dict[str, Any]:
         alone, status = _reap(child, status)
         now = time.monotonic()
         if status is not None:
-            deadline = min(deadline, now + _PATIENCE) if not alone else now
+            end = now if end is None else end
+            deadline = now if alone else min(deadline, end + _PATIENCE)
         if len([name for name in os.listdir("/proc") if name.isdigit()]) > spec["processes"]:
             why = "processes"
         elif now >= deadline and status is None:
@@ -343,7 +384,7 @@ def _run(spec: dict[str, Any], program: bytes) -> dict[str, Any]:
     with contextlib.suppress(ProcessLookupError):
         os.kill(-1, signal.SIGKILL)  # all but this one: what is read below has no end otherwise
     output = tail.decode("utf-8", "replace")
-    return {"status": status, "limit": why, "output": output}
+    return {"status": status, "limit": why, "output": output, "alone": alone}
 
 
 def _reap(child: int, status: int | None) -> tuple[bool, int | None]:
@@ -380,13 +421,14 @@ def _start_script(spec: dict[str, Any], program: bytes, writer: int, failure: in
 
 def _calls(place: str) -> Iterator[str]:
     """Yield what each stub has written, in the order of the calls, as Latin-1 text."""
-    folder = os.path.join(place, "calls")
+    entries = [e for e in os.scandir(os.path.join(place, "calls")) if e.name.endswith(".call")]
     size = 0
-    for entry in sorted(os.scandir(folder), key=lambda e: (e.stat().st_mtime_ns, e.name)):
+    for entry in sorted(entries, key=lambda e: (e.stat().st_mtime_ns, len(e.name), e.name)):
         if not entry.is_file(follow_symlinks=False):
             continue
         size += entry.stat().st_size
         if size > _MOST_BYTES:
+            yield "too many\0"
             break
         with open(entry.path, "rb") as file:
             yield file.read(_MOST_BYTES).decode("latin-1")

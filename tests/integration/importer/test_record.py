@@ -101,8 +101,8 @@ def test_a_launcher_by_its_absolute_path_is_recorded(run: Record, tmp_path: Path
 def test_what_answered_nothing_is_named(run: Record) -> None:
     findings = run("nvidia-smi\nconda activate x\npython t.py\n")
     assert [(n.line, n.text) for n in findings.notes] == [
-        (2, "runs `conda`"),
         (1, "runs `nvidia-smi`"),
+        (2, "runs `conda`"),
     ]
 
 
@@ -192,3 +192,221 @@ def test_a_project_with_mounts_below_is_copied(project: Path, tmp_path: Path) ->
         pytest.skip("no user namespaces here")
     assert (done.stdout, done.returncode) == ("launcher: python\nscript: t.py\n", 0), done.stderr
     assert not (project / "new").exists()
+
+
+@pytest.fixture
+def venv(project: Path) -> Path:
+    """Return a virtual environment with a Python and a launcher of its own."""
+    folder = project / "venv"
+    (folder / "bin").mkdir(parents=True)
+    home = Path(sys.executable).resolve().parent
+    (folder / "pyvenv.cfg").write_text(f"home = {home}\n")
+    (folder / "bin" / "python").symlink_to(Path(sys.executable).resolve())
+    (folder / "bin" / "torchrun").write_text("#!/bin/sh\ntouch started\n")
+    (folder / "bin" / "torchrun").chmod(0o755)
+    (folder / "bin" / "activate").write_text(f"export PATH={folder}/bin:$PATH\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "source venv/bin/activate; python t.py; torchrun u.py",
+        "./venv/bin/python t.py; venv/bin/torchrun u.py",
+        "PY=$PWD/venv/bin; $PY/python t.py; $PY/torchrun u.py",
+        "export PATH=$PWD/venv/bin:$PATH; python t.py; torchrun u.py",
+        "PATH=$PWD/venv/bin python t.py; PATH=venv/bin torchrun u.py",
+        "f() { PATH=$PWD/venv/bin:/bin; python t.py; torchrun u.py; }; f",
+        "env -i PATH=$PWD/venv/bin python t.py; bash -c 'exec venv/bin/torchrun u.py'",
+    ],
+)
+@pytest.mark.usefixtures("venv")
+def test_programs_of_an_environment_are_recorded_not_run(
+    line: str, run: Record, project: Path
+) -> None:
+    (project / "t.py").write_text("raise SystemExit('started')")
+    findings = run(line + "\n")
+    assert [(os.path.basename(w[0]), w[1]) for w in words(findings)] == [
+        ("python", "t.py"),
+        ("torchrun", "u.py"),
+    ]
+    assert findings.stop is None
+
+
+def test_programs_of_the_system_are_recorded_by_any_path(run: Record) -> None:
+    findings = run(
+        "/usr/bin/python3 a.py\nexport PATH=/usr/bin:$PATH; python3 b.py\nenv -i python3 c.py\n"
+        "N=$(/usr/bin/python3 -c 'print(7)'); python3 d.py $N\n"
+    )
+    assert [w[1:] for w in words(findings)] == [("a.py",), ("b.py",), ("c.py",), ("d.py", "7")]
+
+
+def test_a_launcher_that_is_built_by_the_script_is_refused(run: Record) -> None:
+    findings = run(
+        "mkdir x; printf '#!/bin/sh\\n' > x/torchrun; chmod +x x/torchrun\n$PWD/x/torchrun t.py\n"
+    )
+    assert findings.stop is not None
+    assert "starts itself" in findings.stop.reason
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "python -u -c 'print(42)'", "python3 -W ignore -c 'print(42)'",
+        "python -X dev -uc 'print(42)'",
+        "timeout 5 python3 -c 'print(42)'", "python answer.py", "python answer.py | tail -1",
+        "nice python answer.py", "echo 'print(42)' | python -",
+    ],
+)  # fmt: skip
+def test_an_answer_of_python_is_that_of_the_real_one(
+    answer: str, run: Record, project: Path
+) -> None:
+    (project / "answer.py").write_text("print(42)")
+    findings = run(f"N=$({answer})\ntorchrun t.py --seed $N --x 1\n")
+    assert words(findings) == [("torchrun", "t.py", "--seed", "42", "--x", "1")]
+    assert findings.notes[0].text.endswith("for its answer")
+
+
+def test_an_answer_that_fails_is_refused_with_its_line(run: Record) -> None:
+    findings = run("X=1\nN=$(python nothing.py)\ntorchrun t.py --seed $N --x 1\n")
+    assert findings.stop is not None
+    assert (findings.stop.line, "reads its answer" in findings.stop.reason) == (2, True)
+
+
+def test_the_output_of_a_launcher_is_no_answer(run: Record) -> None:
+    findings = run("N=$(torchrun t.py)\n")
+    assert findings.stop is not None
+    assert findings.stop.reason == "the output of `torchrun` is used by the script"
+
+
+def test_a_launch_whose_output_goes_to_a_log_is_recorded(run: Record) -> None:
+    findings = run(
+        "python a.py | tee log\npython b.py 2>&1 | grep -v x | tee log\npython c.py > >(tee log)\n"
+        "exec > >(tee log)\npython d.py\n"
+    )
+    assert [w[1] for w in words(findings)] == ["a.py", "b.py", "c.py", "d.py"]
+
+
+def test_conda_run_is_recorded_and_other_commands_of_conda_are_not(run: Record) -> None:
+    findings = run("conda run -n e torchrun t.py\nconda activate x\nmamba run -n e python u.py\n")
+    assert [w[:4] for w in words(findings)] == [
+        ("conda", "run", "-n", "e"),
+        ("mamba", "run", "-n", "e"),
+    ]
+
+
+def test_a_launch_in_a_here_document_for_another_host_is_refused(run: Record) -> None:
+    findings = run("ssh host <<EOF\ncd x\ntorchrun t.py\nEOF\ntorchrun u.py\n")
+    assert findings.stop is not None
+    assert findings.stop.reason == "a launch in a here-document for `ssh`"
+
+
+def test_a_script_that_is_handed_to_a_queue_is_refused(run: Record) -> None:
+    findings = run("sbatch train.slurm\ntorchrun u.py\n")
+    assert findings.stop is not None
+    assert findings.stop.reason == "it starts the script `train.slurm` through `sbatch`"
+
+
+def test_the_background_gets_time_and_a_note(run: Record) -> None:
+    findings = run("(/bin/sleep 2; torchrun late.py) &\ntorchrun t.py\n")
+    assert [w[1] for w in words(findings)] == ["t.py", "late.py"]
+    findings = run("/bin/sleep 60 &\ntorchrun t.py\n")
+    assert [n.text for n in findings.notes] == [
+        "programs in the background went on, and were ended"
+    ]
+
+
+def test_old_pythons_have_stubs_too(run: Record) -> None:
+    assert words(run("python3.6 t.py\n")) == [("python3.6", "t.py")]
+    assert [n.text for n in run("python2 t.py\ntorchrun t.py\n").notes] == ["runs `python2 t.py`"]
+
+
+def test_a_program_that_is_not_here_is_noted_and_succeeds(run: Record) -> None:
+    findings = run("set -e\nlhotse prepare x\ntorchrun t.py\n")
+    assert words(findings) == [("torchrun", "t.py")]
+    assert findings.notes[0].text == "runs `lhotse prepare x`, which is not here"
+
+
+def test_folders_of_other_machines_can_be_made(run: Record) -> None:
+    findings = run(
+        "set -e\nmkdir -p /blob-of-a-test/x\necho x > /blob-of-a-test/x/log\ntorchrun t.py\n"
+    )
+    assert words(findings) == [("torchrun", "t.py")]
+    assert not Path("/blob-of-a-test").exists()
+
+
+def test_a_sourced_file_that_is_not_there_is_noted(run: Record) -> None:
+    findings = run("set -e\nsource $ROOT/env.sh\nif [ 1 = 1 ]; then torchrun t.py; fi\n")
+    assert words(findings) == [("torchrun", "t.py")]
+    assert findings.notes[0].text == "sources `/env.sh`, which is not there"
+
+
+def test_a_variable_that_a_missing_file_may_set_is_asked_for(run: Record) -> None:
+    findings = run("source missing/env.sh\ntorchrun t.py\ntorchrun t.py $DATA\n")
+    assert findings.stop is not None
+    assert findings.stop.hint == "safelaunch import --record script.sh --set DATA=VALUE"
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ("torchrun t.py ${DATA:?}\n", "--set DATA=VALUE"),
+        ("set -u\ntorchrun t.py $DATA\n", "--set DATA=VALUE"),
+        ("[ -z $DATA ] && { echo Please set DATA; exit 1; }\ntorchrun t.py\n", "--set DATA=VALUE"),
+        ("set -u\ntorchrun t.py $1\n", "-- ARG..."),
+        ('[ $# -gt 0 ] || { echo "usage: $0 FILE"; exit 1; }\ntorchrun t.py\n', "-- ARG..."),
+    ],
+)
+def test_what_a_script_needs_is_said_as_a_command(text: str, command: str, run: Record) -> None:
+    findings = run(text)
+    assert findings.stop is not None
+    assert findings.stop.hint == f"safelaunch import --record script.sh {command}"
+
+
+def test_a_variable_of_the_caller_that_is_left_out_is_noted(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project)
+    (project / "script.sh").write_text("torchrun t.py ${STEPS:-3}\n")
+    environ = {"HOME": str(project.parent / "home"), "PATH": os.environ["PATH"], "STEPS": "9"}
+    try:
+        findings = record("script.sh", ScriptCaller(environ, str(project)))
+    except StartError:
+        pytest.skip("no user namespaces here")
+    assert findings.notes == [
+        (1, "reads `STEPS`, which you have set", "left out; else `--set STEPS=VALUE`")
+    ]
+
+
+def test_startup_files_of_the_user_are_not_read(run: Record, project: Path) -> None:
+    (project.parent / "home" / ".bashrc").write_text("export API_TOKEN=secret\n")
+    findings = run("source ~/.bashrc\ntorchrun t.py\n")
+    assert [launch.env for launch in findings.launches] == [{}]
+
+
+def test_the_own_folder_of_a_script_is_named_if_it_starts_only_there(
+    project: Path, run: Record
+) -> None:
+    (project / "sub" / "script.sh").write_text("[ -f here ] && torchrun t.py\n")
+    (project / "sub" / "here").touch()
+    environ = {"HOME": str(project.parent / "home"), "PATH": os.environ["PATH"]}
+    assert run("torchrun t.py\n").launches
+    findings = record("sub/script.sh", ScriptCaller(environ, str(project)))
+    assert findings.stop is not None
+    assert findings.stop.hint == f"cd {project}/sub && safelaunch import --record script.sh"
+
+
+def test_a_launch_with_the_place_of_a_stub_in_it_is_refused(run: Record) -> None:
+    findings = run("torchrun t.py --python $(which python)\n")
+    assert findings.stop is not None
+    assert "where programs are" in findings.stop.reason
+
+
+def test_lines_are_those_that_the_shell_runs(run: Record) -> None:
+    findings = run("L=torchrun\nfor i in 1 2; do\n  $L t.py \\\n    --x $i\ndone\n$L t.py\n")
+    assert [launch.line for launch in findings.launches] == [3, 3, 6]
+
+
+def test_many_calls_keep_their_order(run: Record) -> None:
+    findings = run("for i in {1..40}; do torchrun t.py $i; done\n")
+    assert [w[2] for w in words(findings)] == [str(n) for n in range(1, 41)]
