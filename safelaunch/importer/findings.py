@@ -31,7 +31,7 @@ class Unresolved(Exception):  # noqa: N818 - a value too: what the script alone 
         return Unresolved(self.reason, self.line, self.name or name)
 
 
-class UnsetVariable(Unresolved):
+class UnsetName(Unresolved):
     """A variable that only the caller may have set, where `set -u` ends the script without it."""
 
     def for_variable(self, name: str) -> Unresolved:

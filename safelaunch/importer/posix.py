@@ -37,7 +37,7 @@ _OPTIONS = {
 }  # fmt: skip
 
 
-class Difference(NamedTuple):
+class Bashism(NamedTuple):
     """A construct that dash does not read as bash does."""
 
     construct: str
@@ -49,13 +49,13 @@ def is_posix_script(text: str) -> bool:
     return _SHEBANG.match(text) is not None
 
 
-def first_difference(tree: SyntaxNode) -> Difference | None:
+def first_difference(tree: SyntaxNode) -> Bashism | None:
     """Return the first construct of a script that dash does not read as bash does."""
     functions = {node.text("Name") for node in tree.walk() if node.kind == "FuncDecl"}
     for node in tree.walk():
         construct = next(_differences(node, functions), None)
         if construct is not None:
-            return Difference(construct, node.line)
+            return Bashism(construct, node.line)
     return None
 
 

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.importer.budget import LONGEST_VALUE, MOST_ITEMS, Budget
-from safelaunch.importer.findings import Redirection, Stop, Unresolved, UnsetVariable
+from safelaunch.importer.findings import Redirection, Stop, Unresolved, UnsetName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -168,7 +168,7 @@ class State:
         if self.is_condition and is_unset and not is_fatal:
             self.assumptions.setdefault(name, self.line)
             return None
-        failure = UnsetVariable if is_fatal else Unresolved
+        failure = UnsetName if is_fatal else Unresolved
         raise failure(f"`{name}` is not set in the script", self.line, name)
 
     def default(self, name: str) -> Content | None:

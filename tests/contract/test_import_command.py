@@ -284,8 +284,8 @@ def test_setup_lines_run_in_the_folder_that_they_had(folder: Path) -> None:
     (folder / "sub").mkdir()
     text = "cd sub\nmkdir x\nsource env.sh\nulimit -n 9\ncd ..\nmkdir y\npython t.py\n"
     (job,) = keys(folder, text)
-    there, back = "cd -- sub || exit 1", "cd -- .. || exit 1"
-    lines = [there, "mkdir x", "source env.sh", "ulimit -n 9", back, "mkdir y"]
+    inside, outside = "cd -- sub || exit 1", "cd -- .. || exit 1"
+    lines = [inside, "mkdir x", "source env.sh", "ulimit -n 9", outside, "mkdir y"]
     assert job["setup"] == lines
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from safelaunch.importer.findings import Stop, Unresolved, UnsetVariable
+from safelaunch.importer.findings import Stop, Unresolved, UnsetName
 from safelaunch.importer.state import NAME
 from safelaunch.importer.words import expansion
 
@@ -24,7 +24,7 @@ def evaluate(node: SyntaxNode, state: State) -> Content:
     try:
         return _content(node, node.text("Name"), state)
     except Unresolved as e:
-        if isinstance(e, UnsetVariable):
+        if isinstance(e, UnsetName):
             state.ask(e)
         return e
     except Stop as e:

@@ -69,7 +69,7 @@ def _apply(effect: effects.Effects, why: Unresolved, state: State) -> None:
     if effect.forgets or effect.sources:
         state.forget(why.reason)
         state.unresolved_exports = why
-    for name in effect.names:
+    for name in sorted(effect.names):
         reason = f"`{name}` depends on {why.reason}"
         state.assign(name, Unresolved(reason, state.line, why.name))
         if name in effect.exports:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from safelaunch.errors import ConfigError, SafelaunchError
 from safelaunch.importer import activities, posix
 from safelaunch.importer.activities import ASSUMED, NOTHING, USER
-from safelaunch.importer.findings import Findings, Redirection, Stop, Unresolved, UnsetVariable
+from safelaunch.importer.findings import Findings, Redirection, Stop, Unresolved, UnsetName
 from safelaunch.importer.shell import (
     assignments,
     branches,
@@ -249,7 +249,7 @@ class _Interpreter:
                 try:
                     items += expansion.fields(word, state)
                 except Unresolved as e:  # noqa: PERF203 - each word on its own
-                    if isinstance(e, UnsetVariable):
+                    if isinstance(e, UnsetName):
                         state.ask(e)
                     items.append(e)
                 except Stop as e:

@@ -124,11 +124,11 @@ def launch(follower: Follower, items: Sequence[Item], line: int, state: State) -
         return
     if len(follower.findings.launches) >= _MOST_LAUNCHES:
         raise Stop(f"more than {_MOST_LAUNCHES} launches", line)
-    found = ScriptLaunch(
+    script_launch = ScriptLaunch(
         line, argv, env, folder, state.redirection, state.in_background, state.loop, setup,
         state.interpreter,
     )  # fmt: skip
-    follower.findings.launches.append(found)
+    follower.findings.launches.append(script_launch)
 
 
 def _unfit_words(argv: Sequence[str]) -> list[str]:
