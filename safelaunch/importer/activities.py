@@ -152,11 +152,13 @@ def starts_script(words: Sequence[str]) -> bool:
 
 
 def _begins_launch(words: Sequence[str], at: int) -> bool:
-    name = os.path.basename(words[at])
-    if words[at] == name or words[at].startswith(("/", "./", "~")):
-        return (name in launcher_names() or bool(_PYTHON.fullmatch(name))) and is_launch(words[at:])
     text = words[at].partition("=")[2] if words[at].startswith("--") else words[at]
-    return " " in text and _TEXT.match(text.strip()) is not None
+    if " " in text:
+        return _TEXT.match(text.strip()) is not None
+    name, word = os.path.basename(words[at]), words[at]
+    is_program = word == name or word.startswith(("/", "./", "~"))
+    is_launcher = name in launcher_names() or _PYTHON.fullmatch(name) is not None
+    return is_program and is_launcher and is_launch(words[at:])
 
 
 def _is_python_job(arguments: Sequence[str]) -> bool:

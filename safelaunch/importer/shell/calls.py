@@ -165,7 +165,7 @@ class ShellCall(NamedTuple):
 def shell_call(items: Sequence[Item], line: int) -> ShellCall:
     """Return the parts of a call of a shell. Raises Stop for options that are not followed."""
     rest, options = list(items[1:]), list[list[str]]()
-    is_text, is_login, runs = False, False, True
+    is_text, is_login, reads_input, runs = False, False, False, True
     while rest and isinstance(rest[0], str) and re.match(r"[-+].", rest[0]):
         word = str(rest.pop(0))
         if word == "--":
@@ -178,11 +178,14 @@ def shell_call(items: Sequence[Item], line: int) -> ShellCall:
         elif not re.fullmatch(r"[-+][abefhlmpuvxBCEHPTcsiokn]+", word):
             raise Stop(f"`{items[0]} {word}`", line)
         is_text = is_text or "c" in word
+        reads_input = reads_input or "s" in word
         runs = runs and "n" not in word
         letters = re.sub(r"[csil]", "", word[1:])
         if letters and runs:
             name = [str(rest.pop(0))] if "o" in letters and rest else []
             options.append([word[0] + letters, *name])
+    if reads_input:
+        rest = []
     text = rest.pop(0) if is_text and rest else None
     return ShellCall(options, is_login, text, rest, runs)
 
@@ -291,6 +294,10 @@ def _child(state: State, options: Sequence[list[str]]) -> State:
         for name, v in state.variables.items()
         if v.is_exported or name in state.caller.environ
     }
+    if "BASH_ENV" in inner.variables:
+        raise Stop("a shell that reads `$BASH_ENV` first", state.line)
+    if "IFS" in inner.variables:  # its value is none of the parent's
+        inner.variables["IFS"] = Variable(" \t\n", is_exported=True)
     names = state.exported_functions
     inner.functions = {n: f for n, f in state.functions.items() if n in names}
     inner.options, inner.scopes, inner.stack = set(), [], ()

@@ -142,6 +142,10 @@ def _declaration(node: SyntaxNode, effects: Effects) -> None:
     effects.forgets = effects.forgets or any(w is not None and w.literal is None for w in words)
 
 
+_STOPPING = frozenset((
+    "break", "continue", "return", "exec", "exit", "trap",
+    "export", "declare", "local", "readonly", "typeset",  # behind `command`
+))  # fmt: skip
 _HARMLESS_OPTIONS = re.compile(r"[-+][xvbhm]+|xtrace|verbose|[-+]o")
 
 
@@ -180,7 +184,7 @@ def _command(  # noqa: C901, PLR0912 - a case for each builtin
         effects.arguments = True
     elif name == "shopt":
         effects.patterns = True
-    elif name in ("break", "continue", "return", "exec", "exit", "trap"):
+    elif name in _STOPPING:
         effects.stop = effects.stop or f"`{name}`"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from typing import TYPE_CHECKING
 
 import pytest
@@ -43,6 +44,7 @@ python p.py
     "equals.sh": "#!/bin/sh\nif [ a == a ]; then python a.py; else python b.py; fi\n",
     "escapes.sh": 'X=$(echo "$1")\npython t.py "$X"\n',
     "assigns.sh": "X=5\npython assigns.py $X\n",
+    "arguments-split.sh": "X='a,b c'\npython t.py $X\n",
     "arguments.sh": "set -- p q\n",
     "shifts.sh": "shift\n",
 }
@@ -194,3 +196,14 @@ def test_what_else_a_script_does_is_noted_with_its_line(
     script.write_text(text)
     notes = [(n.line, n.text[: len(note[1])]) for n in followed(script, place).notes]
     assert note in notes
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["tmux new -d 'torchrun a.py'", "sbatch --wrap='python a.py'", "flock l -c 'torchrun a.py'"],
+)
+def test_a_launch_in_a_text_for_another_program_is_one(text: str, place: Path) -> None:
+    script = place / "work" / "script.sh"
+    script.write_text(f"{text}\npython t.py\n")
+    words = [launch.words for launch in followed(script, place).launches]
+    assert words == [tuple(shlex.split(text)), ("python", "t.py")]
