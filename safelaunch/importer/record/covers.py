@@ -80,12 +80,12 @@ def _folders(text: str, caller: ScriptCaller) -> Iterator[str]:
 def _bins_below(folder: str, depth: int) -> Iterator[str]:
     """Yield the `bin` of each virtual environment below a folder."""
     left = _MOST_ENVIRONMENTS
-    for seen, (path, folders, names) in enumerate(os.walk(folder)):
+    for count, (path, folders, names) in enumerate(os.walk(folder)):
         if "pyvenv.cfg" in names or "conda-meta" in folders:
             yield os.path.join(path, "bin")
             left -= 1
             folders.clear()
         level = os.path.relpath(path, folder).count(os.sep) + (path != folder)
         folders[:] = sorted(f for f in folders if f not in _LEFT_OUT) if level < depth else []
-        if seen > _MOST_FOLDERS or not left:
+        if count > _MOST_FOLDERS or not left:
             return

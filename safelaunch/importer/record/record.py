@@ -51,8 +51,8 @@ def record(script: str, caller: ScriptCaller, seconds: int = SECONDS) -> Finding
     own = os.path.dirname(os.path.realpath(os.path.join(caller.folder, script)))
     if not findings.launches and own != os.path.realpath(caller.folder):
         name = os.path.basename(script)
-        there = _record(name, text, replace(caller, folder=own), seconds)
-        if there.launches and there.stop is None:
+        from_own_folder = _record(name, text, replace(caller, folder=own), seconds)
+        if from_own_folder.launches and from_own_folder.stop is None:
             line = findings.stop.line if findings.stop is not None else 1
             command = f"cd {quote(own)} && safelaunch import --record {quote(name)}"
             reason = "it reaches no launch from here, and does from its own folder"
@@ -78,7 +78,7 @@ def _record(script: str, text: str, caller: ScriptCaller, seconds: int) -> Findi
             f"the script was not run, since it cannot be isolated: {answer['error']}",
             hint="import it without `--record`, or on a machine with user namespaces",
         )
-    return _Reader(text, script, caller, spec).findings(answer)
+    return _Recording(text, script, caller, spec).findings(answer)
 
 
 def _make_place() -> str:
@@ -159,7 +159,7 @@ def _run(spec: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
-class _Reader:
+class _Recording:
     """Reads what a recording has written down."""
 
     def __init__(
@@ -282,8 +282,8 @@ class _Reader:
     def _note_variables(self) -> None:
         """Note the caller's variables that the script reads, and that are left out."""
         for name, line in _variables_read(self._text).items():
-            known = name in self._spec["env"] or name in _OWN
-            if name in self._caller.environ and not known:
+            is_handed_on = name in self._spec["env"] or name in _OWN
+            if name in self._caller.environ and not is_handed_on:
                 outcome = f"left out; else `--set {name}=VALUE`"
                 self._findings.note(line, f"reads `{name}`, which you have set", outcome)
 
@@ -320,8 +320,8 @@ class _Reader:
         """Return a command that gives the variable or argument for which a script ended."""
         message = output[-400:]
         command = f"safelaunch import --record {quote(self._script)}"
-        found = re.findall(r"line \d+: ([A-Za-z_]\w*|\$\d): (?!command not found)", message)
-        name = found[-1] if found else None
+        matches = re.findall(r"line \d+: ([A-Za-z_]\w*|\$\d): (?!command not found)", message)
+        name = matches[-1] if matches else None
         if name is None:
             names = [n for n in re.findall(r"\b[A-Z][A-Z0-9_]+\b", message) if n in self._unset()]
             name = names[-1] if names else None
@@ -349,13 +349,13 @@ def _variables_read(text: str) -> dict[str, int]:
         text, re.MULTILINE,
     )  # fmt: skip
     own_names = {name for pair in own for name in pair}
-    found: dict[str, int] = {}
+    lines: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
         for name in () if line.lstrip().startswith("#") else sorted(_names_in(line)):
             reads_own = re.search(rf"\b{name}=\S*\$\{{?{name}\b", line) is not None
             if name not in own_names or reads_own:
-                found.setdefault(name, number)
-    return found
+                lines.setdefault(name, number)
+    return lines
 
 
 def _changes(env: Mapping[str, str], spec: Mapping[str, Any]) -> dict[str, str | None]:

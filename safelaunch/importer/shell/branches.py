@@ -156,7 +156,7 @@ def _chosen(command: SyntaxNode, items: Sequence[SyntaxNode], state: State) -> S
 
 
 def _matches(value: str, word: SyntaxNode, state: State) -> bool:
-    return patterns.Pattern(expansion.pattern(word, state), state.budget).matches(value)
+    return patterns.ShellPattern(expansion.pattern(word, state), state.budget).matches(value)
 
 
 # -- loops -----------------------------------------------------------------------------------------

@@ -119,7 +119,7 @@ def double_brackets(  # noqa: PLR0911 - a return for each kind of node
             result = double_brackets(left, state)
             return double_brackets(right, state) if result == (operator == "&&") else result
         if operator in ("=", "==", "!="):
-            pattern = patterns.Pattern(expansion.pattern(right, state), state.budget)
+            pattern = patterns.ShellPattern(expansion.pattern(right, state), state.budget)
             matches = pattern.matches(expansion.text(left, state))
             return matches == (operator != "!=")
         if operator in _NUMBERS:

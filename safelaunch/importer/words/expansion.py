@@ -42,12 +42,12 @@ class Piece(NamedTuple):
 
 def fields(word: SyntaxNode, state: State) -> list[str]:
     """Return the fields of a word of a command."""
-    found: list[str] = []
+    expanded: list[str] = []
     for item in braces.expand(word, state):
         assigns = re.match(r"[A-Za-z_]\w*\+?=", _leading(item)) is not None
         pieces = list(_bounded(_pieces(item, state, tilde=True, assigns=assigns), state))
-        found += [_pathname(field, state) for field in _split(pieces, state)]
-    return found
+        expanded += [_pathname(field, state) for field in _split(pieces, state)]
+    return expanded
 
 
 def text(word: SyntaxNode | None, state: State) -> str:

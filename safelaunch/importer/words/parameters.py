@@ -240,7 +240,7 @@ def _edited(  # noqa: PLR0911 - a return for each operator
     if CALLER_VALUE in value:
         raise state.fail("a change of the caller's value")
     if operator in ("#", "##", "%", "%%"):
-        return _trimmed(value, patterns.Pattern(words.pattern(word), state.budget), operator)
+        return _trimmed(value, patterns.ShellPattern(words.pattern(word), state.budget), operator)
     if operator in ("^^", ",,", "^", ","):
         _ascii(value, state)
     if word is None and operator in ("^^", ",,"):
@@ -258,7 +258,7 @@ def _ascii(value: str, state: State) -> str:
     return value
 
 
-def _trimmed(value: str, pattern: patterns.Pattern, operator: str) -> str:
+def _trimmed(value: str, pattern: patterns.ShellPattern, operator: str) -> str:
     if operator[0] == "#":
         end = pattern.longest(value) if operator == "##" else pattern.shortest(value)
         return value if end is None else value[end:]
@@ -275,13 +275,13 @@ def _replaced(replacement: SyntaxNode, value: str, state: State, words: WordRead
         raise state.fail("a replacement of nothing")
     first = characters[0]
     if first in (("#", False), ("%", False)) and not replacement.has("All"):
-        inner = patterns.Pattern(characters[1:], state.budget)
+        inner = patterns.ShellPattern(characters[1:], state.budget)
         if first[0] == "#":
             end = inner.longest(value)
             return value if end is None else text + value[end:]
         start = inner.at_end(value, longest=True)
         return value if start is None else value[:start] + text
-    pattern = patterns.Pattern(characters, state.budget)
+    pattern = patterns.ShellPattern(characters, state.budget)
     if pattern.matches(""):
         raise state.fail("a replacement of nothing")
     parts, at, size = list[str](), 0, 0

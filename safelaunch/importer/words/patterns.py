@@ -34,7 +34,7 @@ class _Bracket(NamedTuple):
         return inside != self.is_negated
 
 
-class Pattern:
+class ShellPattern:
     """A pattern for texts; a quoted character stands for itself. Raises Stop."""
 
     def __init__(self, characters: Sequence[Character], budget: Budget) -> None:
@@ -77,8 +77,8 @@ class Pattern:
                 self._plain[token] = self._plain.get(token, 0) | 1 << at
         self._accepted: dict[str, int] = {}
 
-    def _reversed(self) -> Pattern:
-        other = object.__new__(Pattern)
+    def _reversed(self) -> ShellPattern:
+        other = object.__new__(ShellPattern)
         other._budget, other._tokens = self._budget, self._tokens[::-1]
         other._stars = {len(self._tokens) - at for at in self._stars}
         other._make_masks()

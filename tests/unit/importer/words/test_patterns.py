@@ -6,11 +6,11 @@ import pytest
 
 from safelaunch.importer.budget import Budget
 from safelaunch.importer.findings import Stop
-from safelaunch.importer.words.patterns import Pattern
+from safelaunch.importer.words.patterns import ShellPattern
 
 
-def pattern(text: str, budget: Budget | None = None) -> Pattern:
-    return Pattern([(char, False) for char in text], budget or Budget())
+def pattern(text: str, budget: Budget | None = None) -> ShellPattern:
+    return ShellPattern([(char, False) for char in text], budget or Budget())
 
 
 @pytest.mark.parametrize(
