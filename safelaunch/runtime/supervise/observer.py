@@ -144,8 +144,9 @@ class Observer:
         """Serve the other nodes, also while an attempt is being ended."""
         now = time.monotonic()
         if self.nodes is not None and now >= self.next_serve:
-            self.next_serve = now + PERIOD
             self._try("nodes", self.nodes.serve)
+            # while they meet each message waits for an answer
+            self.next_serve = now + (0.0 if self.nodes.is_meeting else PERIOD)
 
     def _sample(self, now: float) -> None:
         self.samples.tick(now)

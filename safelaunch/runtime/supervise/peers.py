@@ -47,6 +47,7 @@ LOST = 120.0  # and after which it is lost, where there is no output here either
 ABSENT = 20.0  # and after which it is lost where it was never heard: nodes start at once
 RETRY = 0.25  # seconds between two tries to connect
 SEARCH = (1.0, 10.0)  # of a node by hand that has not met node 0: in the first minute, after ten
+MEETING = 3.0  # seconds in which nodes that meet just now may say why ranks have lost each other
 FLUSH = 2.0  # seconds in which the last messages may leave
 LATE = 30.0  # seconds in which a node may still connect that must learn of a bad end
 STRANGERS = 64  # connections without a proof
@@ -90,6 +91,13 @@ class Peers:
     def is_alone(self) -> bool:
         """Whether no other node is known: each was started by hand, and they have not met."""
         return self.members.can_join and len(self.members.hosts) == 1
+
+    @property
+    def is_meeting(self) -> bool:
+        """Whether a node that is planned was not heard yet, or one is just introducing itself."""
+        others = self.members.hosts.keys() - {self.members.own} if self.is_first else {0}
+        is_awaited = not self.members.can_join and not others <= self.heard.keys()
+        return is_awaited or any(connection.node is None for connection in self.connections)
 
     def name(self, node: int) -> str:
         """Return `gpu2 (node 1)`."""
@@ -181,7 +189,11 @@ class Peers:
 
     def is_stopped(self, attempt: int) -> bool:
         """Whether another node was stopped, which ends ours: ranks miss their peers."""
-        self.serve()  # it was sent before their ranks ended
+        self.serve()  # it was sent before their ranks ended, unless the nodes were still meeting
+        until = time.monotonic() + MEETING
+        while not self._ends(attempt) and self.is_meeting and time.monotonic() < until:
+            time.sleep(0.02)
+            self.serve()
         for node, end in self._ends(attempt).items():
             stopped = end.state == "stopped" or end.stopped_by == SMOKE
             if node != self.members.own and stopped:

@@ -143,6 +143,25 @@ def test_a_node_that_comes_late_hears_of_the_failure(port: int) -> None:
 
 
 NONCE = "00" * 16
+
+
+def test_a_stop_while_the_nodes_are_meeting_is_not_passed_over(port: int) -> None:
+    first, second = make(port, 0), make(port, 1)
+    try:
+        second.serve()
+        second.ended(1, NodeEnd(state="stopped", stopped_by="SIGTERM"))
+        assert second.is_meeting
+        leaving = threading.Thread(
+            target=second.close, args=(lambda: False,), kwargs={"is_bad": True}
+        )
+        leaving.start()
+        assert first.is_stopped(1)
+        leaving.join(DEADLINE)
+    finally:
+        for node in (first, second):
+            node.close(lambda: True, is_bad=False)
+
+
 STRANGER_DATA = (
     b'{"token": "secret", "node": 1}\n',
     f'{{"nonce": "{NONCE}", "node": 1e999}}\n'.encode(),
