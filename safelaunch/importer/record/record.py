@@ -249,13 +249,27 @@ class _Recording:
             outcome = action.outcome if action is not None else NOTHING
             self._findings.note(line, f"runs `{shown}`", outcome)
             return
-        changes = _changes(env, self._spec)
+        changes = {
+            name: value if value is None else self._without_stubs(value)
+            for name, value in _changes(env, self._spec).items()
+        }
+        words = [self._without_stubs(word) for word in words]
         place = self._spec["place"]
         if any(place in text for text in (*words, *changes.values()) if text is not None):
             self._refuse("a launch with where programs are in its words or variables", line)
             return
         launch = ScriptLaunch(line, tuple(words), changes, folder)
         self._findings.launches.append(launch)
+
+    def _without_stubs(self, text: str) -> str:
+        """Return a text with the programs that `which` would find without stubs."""
+        path = self._caller.environ.get("PATH", _PATH)
+
+        def program(match: re.Match[str]) -> str:
+            return shutil.which(match[1], path=path) or match[0]
+
+        stubs = re.escape(os.path.join(self._spec["place"], "stubs"))
+        return re.sub(rf"{stubs}/([\w.-]+)", program, text)
 
     def _line(self, at: str, words: Sequence[str]) -> int:
         """Return the line of a call: the trap of the shell has it, unless another script called."""

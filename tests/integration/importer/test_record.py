@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -396,8 +397,13 @@ def test_the_own_folder_of_a_script_is_named_if_it_starts_only_there(
     assert findings.stop.hint == f"cd {project}/sub && safelaunch import --record script.sh"
 
 
+def test_which_finds_what_it_finds_without_stubs(run: Record) -> None:
+    (found,) = words(run("torchrun t.py --python $(which python3) --sh=$(command -v sh)\n"))
+    assert found[2:] == ("--python", shutil.which("python3"), f"--sh={shutil.which('sh')}")
+
+
 def test_a_launch_with_the_place_of_a_stub_in_it_is_refused(run: Record) -> None:
-    findings = run("torchrun t.py --python $(which python)\n")
+    findings = run("torchrun t.py --python $(dirname $(which python))\n")
     assert findings.stop is not None
     assert "where programs are" in findings.stop.reason
 
