@@ -398,8 +398,8 @@ def test_the_own_folder_of_a_script_is_named_if_it_starts_only_there(
 
 
 def test_which_finds_what_it_finds_without_stubs(run: Record) -> None:
-    (found,) = words(run("torchrun t.py --python $(which python3) --sh=$(command -v sh)\n"))
-    assert found[2:] == ("--python", shutil.which("python3"), f"--sh={shutil.which('sh')}")
+    (launch,) = words(run("torchrun t.py --python $(which python3) --sh=$(command -v sh)\n"))
+    assert launch[2:] == ("--python", shutil.which("python3"), f"--sh={shutil.which('sh')}")
 
 
 def test_a_launch_with_the_place_of_a_stub_in_it_is_refused(run: Record) -> None:
