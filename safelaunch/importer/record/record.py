@@ -37,8 +37,10 @@ _SYSTEM = frozenset((
 ))  # fmt: skip
 # of the user, who may have secrets in them: a recording sees them empty
 _STARTUP_FILES = (".bashrc", ".bash_profile", ".bash_login", ".profile", ".zshrc")
+_NO_ANSWER = "left out; it answered nothing"
+_EMPTY = "it answered nothing: check the words and variables that are made of it"
 _PYTHON_JOB = re.compile(
-    r"[^#]*?(?<![\w./$-])((?:[\w./-]*/)?python[\d.]*\s+(?:-[uOB]\s+)*(?:-m\s+)?([\w./-]+\.?\w+))(?=\s|$)"
+    r"[^#]*?(?<![\w./$-])((?:[\w./-]*/)?python[\d.]*\s+(?:-[uOB]\s+)*(?:-m\s+)?(?!-)([\w./-]+\.?\w+))(?=\s|$)"
 )
 _OWN = frozenset(("PWD", "OLDPWD", "SHLVL", "_", "BASH_ENV"))
 _INHERITED = ("HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE")
@@ -192,17 +194,21 @@ class _Recording:
             self._findings.stop = self._stops[0]
         return self._findings
 
-    def _read(self, kind: str, folder: str, words: list[str], environment: list[str]) -> None:
+    def _read(  # noqa: C901 - a case for each kind of record
+        self, kind: str, folder: str, words: list[str], environment: list[str]
+    ) -> None:
         env = dict(item.split("=", 1) for item in environment if "=" in item)
         line = self._line(env.pop("SAFELAUNCH_AT", ""), words[1:] if kind == "answer" else words)
         self._called.append(words)
         self._lines.add(line)
         note = self._findings.note
         if kind == "no-op":
-            note(line, f"runs `{words[0]}`", "left out; it answered nothing")
+            note(line, f"runs `{words[0]}`", _NO_ANSWER)
+        elif kind == "no answer":
+            note(line, f"reads what `{words[0]}` prints", _EMPTY)
         elif kind == "missing":
             shown = activities.describe(words)
-            note(line, f"runs `{shown}`, which is not here", "left out; it answered nothing")
+            note(line, f"runs `{shown}`, which is not here", _NO_ANSWER)
         elif kind == "source":
             self._has_source = True
             outcome = f"{ASSUMED} that it only sets what is asked for: `--set NAME=VALUE`"
@@ -240,7 +246,11 @@ class _Recording:
             reason = f"it starts the script `{script}` through `{words[0]}`"
             self._refuse(reason, line, "import that script itself")
             return
-        self._findings.note(line, f"runs `{words[0]}`", "left out; it answered nothing")
+        if any(" " in word and activities.is_mentioned(word) for word in words[1:]):
+            reason = f"a launch in a text for `{words[0]}`"
+            self._refuse(reason, line, "import that text as a script of its own")
+            return
+        self._findings.note(line, f"runs `{words[0]}`", _NO_ANSWER)
 
     def _call(self, folder: str, words: list[str], env: dict[str, str], line: int) -> None:
         if not activities.is_launch(words):

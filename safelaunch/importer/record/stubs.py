@@ -53,6 +53,7 @@ is_asked() {{
       [[ ${{at##*/}} == 0 ]] || return 0
       exe=$(readlink "${{at%/fd/*}}/exe")
       case ${{exe##*/}} in
+        xargs|parallel) return 0 ;;
         bash|dash|sh|busybox|zsh)
           [[ $tries -gt 9 ]] && return 0
           sleep 0.02 ;;
@@ -71,8 +72,10 @@ is_asked && kind=asked
 record "$kind" "$name" "$@"
 """
 _NO_OP = r"""
-f={place}/calls/no-op.$name
-[[ -e $f.call ]] || printf '%s\0' no-op "$PWD" 1 "$name" "SAFELAUNCH_AT=$SAFELAUNCH_AT" >"$f.call"
+kind=no-op
+is_asked && kind='no answer'
+f="{place}/calls/$kind.$name"
+[[ -e $f.call ]] || printf '%s\0' "$kind" "$PWD" 1 "$name" "SAFELAUNCH_AT=$SAFELAUNCH_AT" >"$f.call"
 """
 _ELSEWHERE_STUB = r"""
 case $name in {reads_script})

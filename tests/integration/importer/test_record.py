@@ -302,6 +302,25 @@ def test_a_launch_in_a_here_document_for_another_host_is_refused(run: Record) ->
     assert findings.stop.reason == "a launch in a here-document for `ssh`"
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "docker run image bash -c 'cd /w && torchrun t.py'",
+        "ssh host 'cd x; python t.py'",
+        "echo 'torchrun t.py' | ssh host bash",
+    ],
+)
+def test_a_launch_in_a_text_for_another_shell_is_refused(line: str, run: Record) -> None:
+    findings = run(f"{line}\ntorchrun u.py\n")
+    assert findings.stop is not None
+    assert findings.stop.reason.startswith("a launch in a ")
+
+
+def test_a_program_whose_answer_is_read_and_left_out_is_noted(run: Record) -> None:
+    findings = run("N=$(nvidia-smi -L | wc -l)\ntorchrun --nproc_per_node $N t.py\n")
+    assert [(n.line, n.text) for n in findings.notes] == [(1, "reads what `nvidia-smi` prints")]
+
+
 def test_a_script_that_is_handed_to_a_queue_is_refused(run: Record) -> None:
     findings = run("sbatch train.slurm\ntorchrun u.py\n")
     assert findings.stop is not None
@@ -416,3 +435,14 @@ def test_lines_are_those_that_the_shell_runs(run: Record) -> None:
 def test_many_calls_keep_their_order(run: Record) -> None:
     findings = run("for i in {1..40}; do torchrun t.py $i; done\n")
     assert [w[2] for w in words(findings)] == [str(n) for n in range(1, 41)]
+
+
+def test_what_other_programs_read_of_python_is_an_answer_where_they_start_something(
+    run: Record, project: Path
+) -> None:
+    (project / "list.py").write_text("print('a'); print('b')")
+    findings = run(
+        "python list.py | xargs -n 1 torchrun t.py\npython list.py | sort | while read x; do "
+        "torchrun t.py $x; done\nmapfile -t A < <(python list.py)\ntorchrun t.py ${A[@]}\n"
+    )
+    assert [w[2:] for w in words(findings)] == [("a",), ("b",), ("a",), ("b",), ("a", "b")]
