@@ -17,7 +17,7 @@ from safelaunch.importer import activities
 from safelaunch.importer.activities import ASSUMED, NOTHING
 from safelaunch.importer.findings import Findings, ScriptLaunch, Stop
 from safelaunch.importer.record.covers import programs_to_cover, real_python
-from safelaunch.importer.record.stubs import stub_files
+from safelaunch.importer.record.stubs import is_python, stub_files
 from safelaunch.importer.state import CALLER_VALUE
 from safelaunch.importer.syntax import read_script
 from safelaunch.script import quote
@@ -213,6 +213,9 @@ class _Recording:
             self._has_source = True
             outcome = f"{ASSUMED} that it only sets what is asked for: `--set NAME=VALUE`"
             note(line, f"sources `{words[1]}`, which is not there", outcome)
+        elif kind == "folder":
+            outcome = f"{ASSUMED} that it is there at the start"
+            note(line, f"changes to `{words[1]}`, which is not there", outcome)
         elif kind == "answer":
             self._answer(words, line)
         elif kind == "asked":
@@ -260,10 +263,10 @@ class _Recording:
             self._findings.note(line, f"runs `{shown}`", outcome)
             return
         changes = {
-            name: value if value is None else self._without_stubs(value)
+            name: value if value is None else self._without_stubs(value, line)
             for name, value in _changes(env, self._spec).items()
         }
-        words = [self._without_stubs(word) for word in words]
+        words = [self._without_stubs(word, line) for word in words]
         place = self._spec["place"]
         if any(place in text for text in (*words, *changes.values()) if text is not None):
             self._refuse("a launch with where programs are in its words or variables", line)
@@ -271,12 +274,16 @@ class _Recording:
         launch = ScriptLaunch(line, tuple(words), changes, folder)
         self._findings.launches.append(launch)
 
-    def _without_stubs(self, text: str) -> str:
+    def _without_stubs(self, text: str, line: int) -> str:
         """Return a text with the programs that `which` would find without stubs."""
         path = self._caller.environ.get("PATH", _PATH)
 
         def program(match: re.Match[str]) -> str:
-            return shutil.which(match[1], path=path) or match[0]
+            real = shutil.which(match[1], path=path)
+            if real is None and is_python(match[1]):
+                real = real_python(path)
+                self._findings.note(line, f"asks where `{match[1]}` is", f"{ASSUMED} `{real}`")
+            return real or match[0]
 
         stubs = re.escape(os.path.join(self._spec["place"], "stubs"))
         return re.sub(rf"{stubs}/([\w.-]+)", program, text)

@@ -143,6 +143,7 @@ record call "$name" "$@"
 # `kill` is a builtin, which only this takes away: `kill -9 -1` would end the recording. The trap
 # keeps the stubs in front of PATH, tells them the line, and makes files that are sourced and not
 # there: behind one, a variable without a value ends the script, since that file might have set it.
+# Under `set -e` it makes folders too, to which the script changes.
 _BASH_ENV = r"""enable -n kill 2>/dev/null
 set -T
 __safelaunch_unset=
@@ -166,6 +167,9 @@ __safelaunch() {{
           *) __safelaunch_unset=u ;;
         esac
       fi ;;
+    'cd '*)
+      case $2 in *'$('*|*'`'*|*'<('*|*'?'*) ;; *) eval "f=(${{2#cd }})" ;; esac
+      __safelaunch_enter "${{f[@]}}" ;;
     */*|'$'*|'"$'*)
       case $word in *'('*|*'`'*|*'?'*|*=*) ;; *) eval "f=($word)" ;; esac
       __safelaunch_check "${{f[0]}}" ;;
@@ -178,6 +182,12 @@ __safelaunch_make() {{
   [[ $1 == */* ]] || ! type -P "$1" >/dev/null || return
   /bin/mkdir -p "${{1%"${{1##*/}}"}}./" && : >"$1" || return
   printf '%s\0' source "$PWD" 2 source "$1" "SAFELAUNCH_AT=$SAFELAUNCH_AT" \
+    >"{place}/calls/$BASHPID.$RANDOM.call"
+}}
+__safelaunch_enter() {{
+  [[ $- == *e* && $# == 1 && $1 && $1 != -* && ! -e $1 ]] || return
+  /bin/mkdir -p -- "$1" || return
+  printf '%s\0' folder "$PWD" 2 cd "$1" "SAFELAUNCH_AT=$SAFELAUNCH_AT" \
     >"{place}/calls/$BASHPID.$RANDOM.call"
 }}
 __safelaunch_check() {{
