@@ -167,8 +167,8 @@ __safelaunch() {{
           *) __safelaunch_unset=u ;;
         esac
       fi ;;
-    'cd '*)
-      case $2 in *'$('*|*'`'*|*'<('*|*'?'*) ;; *) eval "f=(${{2#cd }})" ;; esac
+    'cd '*|'pushd '*)
+      case $2 in *'$('*|*'`'*|*'<('*|*'?'*) ;; *) eval "f=(${{2#* }})" ;; esac
       __safelaunch_enter "${{f[@]}}" ;;
     */*|'$'*|'"$'*)
       case $word in *'('*|*'`'*|*'?'*|*=*) ;; *) eval "f=($word)" ;; esac

@@ -448,9 +448,14 @@ def test_what_other_programs_read_of_python_is_an_answer_where_they_start_someth
     assert [w[2:] for w in words(findings)] == [("a",), ("b",), ("a",), ("b",), ("a", "b")]
 
 
-def test_a_folder_that_is_not_there_is_noted_where_the_script_would_end(run: Record) -> None:
-    findings = run("set -e\ncd /missing-of-a-test/x\ntorchrun t.py\n")
-    assert [launch.folder for launch in findings.launches] == ["/missing-of-a-test/x"]
+def test_a_folder_that_is_not_there_is_noted_where_the_script_would_end(
+    run: Record, project: Path
+) -> None:
+    findings = run(
+        "set -e\npushd /missing-of-a-test/x\ntorchrun t.py\npopd\ncd missing\ntorchrun u.py\n"
+    )
+    folders = [launch.folder for launch in findings.launches]
+    assert folders == ["/missing-of-a-test/x", str(project / "missing")]
     assert findings.notes[0].text == "changes to `/missing-of-a-test/x`, which is not there"
 
 
