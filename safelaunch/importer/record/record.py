@@ -18,7 +18,7 @@ from safelaunch.importer.activities import ASSUMED, NOTHING
 from safelaunch.importer.findings import Findings, ScriptLaunch, Stop
 from safelaunch.importer.record.covers import programs_to_cover, real_python
 from safelaunch.importer.record.stubs import is_python, stub_files
-from safelaunch.importer.state import CALLER_VALUE
+from safelaunch.importer.state import CALLER_VALUE, NAME
 from safelaunch.importer.syntax import read_script
 from safelaunch.script import quote
 
@@ -395,7 +395,9 @@ def _changes(env: Mapping[str, str], spec: Mapping[str, Any]) -> dict[str, str |
     stubs = os.path.join(spec["place"], "stubs")
     changed: dict[str, str | None] = {}
     for name, value in env.items():
-        if name in _OWN or (base.get(name) == value and name not in spec["answers"]):
+        if name in _OWN or name.startswith("__safelaunch") or not NAME.fullmatch(name):
+            continue
+        if base.get(name) == value and name not in spec["answers"]:
             continue
         changed[name] = value.replace(base["PATH"], CALLER_VALUE).replace(f"{stubs}:", "")
     changed |= {name: None for name in _INHERITED if name in base and name not in env}

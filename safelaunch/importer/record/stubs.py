@@ -143,14 +143,14 @@ record call "$name" "$@"
 # `kill` is a builtin, which only this takes away: `kill -9 -1` would end the recording. The trap
 # keeps the stubs in front of PATH, tells them the line, and makes files that are sourced and not
 # there: behind one, a variable without a value ends the script, since that file might have set it.
-# Under `set -e` it makes folders too, to which the script changes.
+# Under `set -e` it makes folders too, to which the script changes, and absent programs succeed.
 _BASH_ENV = r"""enable -n kill 2>/dev/null
 set -T
 __safelaunch_unset=
 command_not_found_handle() {{
   local f={place}/calls/$BASHPID.$RANDOM
   {{ printf '%s\0' missing "$PWD" $# "$@" "SAFELAUNCH_AT=$SAFELAUNCH_AT"; }} >"$f.call"
-  return 0
+  [[ $- == *e* ]] || return 127
 }}
 __safelaunch() {{
   local IFS=$' \t\n' f=() word=${{2%%[[:space:]]*}} unset=${{-//[^u]/}}$__safelaunch_unset

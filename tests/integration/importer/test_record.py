@@ -464,3 +464,19 @@ def test_a_folder_that_is_not_there_changes_nothing_where_the_script_goes_on(
 ) -> None:
     findings = run("cd /missing-of-a-test/x\ntorchrun t.py\n")
     assert [launch.folder for launch in findings.launches] == [str(project)]
+
+
+def test_nothing_of_the_recording_is_exported(run: Record) -> None:
+    findings = run("set -a\nA=1\nf() { :; }\nexport -f f\ntorchrun t.py\n")
+    assert [launch.env for launch in findings.launches] == [{"A": "1"}]
+
+
+def test_a_program_that_is_not_here_fails_where_the_script_goes_on(run: Record) -> None:
+    findings = run(
+        "if nosuch-a; then torchrun t.py; else torchrun u.py; fi\nnosuch-b; torchrun v.py\n"
+    )
+    assert [w[1] for w in words(findings)] == ["u.py", "v.py"]
+    assert [n.text for n in findings.notes] == [
+        "runs `nosuch-a`, which is not here",
+        "runs `nosuch-b`, which is not here",
+    ]
