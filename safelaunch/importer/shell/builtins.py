@@ -83,7 +83,10 @@ def run(items: Sequence[str | Unresolved], state: State) -> None:
         return
     if name not in ("exit", "return"):  # they end with the last one
         state.status = 0
-    BUILTINS[str(name)]([item for item in arguments if isinstance(item, str)], state)
+    try:
+        BUILTINS[str(name)]([item for item in arguments if isinstance(item, str)], state)
+    except ValueError:  # `break x`, `exit` with thousands of digits
+        raise Stop(f"`{name}` with a number that is not followed", state.line) from None
 
 
 def _unresolved(
