@@ -29,7 +29,8 @@ _READS_SCRIPT = "ssh|docker|podman|sudo"
 #
 # Whether the script reads what a program prints: the reader of its output is a shell that holds the
 # pipe as another file than its input (`$(...)`), or goes on as one that reads it (`| while read`).
-# Programs such as `tee` and `tail` hand it on.
+# Programs such as `tee` and `tail` hand it on. A reader that is just being started is not seen yet:
+# each pipe has one.
 _HEAD = r"""#!{bash} -p
 given=$PATH
 PATH=/usr/bin:/bin:/usr/sbin:/sbin
@@ -61,7 +62,7 @@ is_asked() {{
       esac
       continue 2
     done
-    return 1
+    sleep 0.02
   done
   return 1
 }}

@@ -206,6 +206,7 @@ def test_the_scripts_of_later_attempts_lie_in_the_run_directory(place: Place) ->
 
 
 def test_clean_removes_the_copy_of_a_rerun_when_nothing_needs_it(place: Place, failed: str) -> None:
+    wait_for((place.node(failed) / "code.json").exists, "stored code of the run")
     place.job("print('edited')\n")
     place.cli("rerun", "--follow", failed, code=1)
     (tree,) = (place.home / "trees").iterdir()
