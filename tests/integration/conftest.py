@@ -45,8 +45,8 @@ def no_tmux(place: Place) -> Place:
 
 @pytest.fixture
 def small(place: Place) -> Iterator[Place]:
-    """Yield a place whose home is a file system of 2 MiB."""
-    with tmpfs(place.home, "size=2m"):
+    """Yield a place whose home is a file system of 3 MiB."""
+    with tmpfs(place.home, "size=3m"):
         yield place
         place.close()
 
