@@ -364,7 +364,8 @@ def _is_program(values: dict[str, Any]) -> bool:
     """Whether `script:` is a program that the launcher looks up on PATH: `--no_python bash`."""
     name = values.get("launcher")
     table = load_launcher(name).FLAGS if name in LAUNCHERS else None
-    if table is None or not table.no_python or "/" in values["script"]:
+    is_path = "/" in values["script"] or values["script"].endswith(".py")
+    if table is None or not table.no_python or is_path:
         return False
     return table.no_python in flag_values(values.get("launcher_args", Args()), table)
 

@@ -180,13 +180,12 @@ def _log(failure: Failure, width: int, run: str) -> list[str]:
     if not run:
         return []
     command = f"safelaunch logs {failure.run or run}"
-    if failure.run:  # of a node that was started by hand
-        option = "--launcher" if failure.rank is None else f"--rank {failure.rank}"
-        return with_label("log", [f"on {failure.host}: {command} {option}"])
-    if failure.printed:
-        node = "" if failure.node is None else f" --node {failure.node}"
+    if failure.printed or failure.run:
+        # a node that was started by hand has a run of its own, on its machine
+        node = "" if failure.node is None or failure.run else f" --node {failure.node}"
         option = f"--launcher{node}" if failure.rank is None else f"--rank {failure.rank}"
-        return with_label("log", [f"{command} {option}"])
+        place = f"on {failure.host}: " if failure.run else ""
+        return with_label("log", [f"{place}{command} {option}"])
     source = "the launcher" if failure.rank is None else f"rank {failure.rank}"
     text = f"{source} printed nothing; all ranks:"
     fits = _LABEL + len(f"{text} {command}") <= width

@@ -120,7 +120,8 @@ def _job(run: store.Run, status: Status) -> Iterator[Row]:
     yield "job", (record is not None and record.job_file) or "a pasted line", 0
     yield "launcher", f"{plan.launcher or 'unknown'}, profile {plan.profile or 'none'}", 0
     if plan.manual_node is not None:
-        yield "node", f"{plan.manual_node}; the others were started by hand too", 0
+        joined = "" if status.nodes else "; no other node that safelaunch started has joined"
+        yield "node", f"{plan.manual_node}{joined}", 3
     for decision in () if record is None else record.decisions:
         yield "settings", decision, 3
     client = store.mirror_record(run).client

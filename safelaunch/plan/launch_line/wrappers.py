@@ -6,7 +6,6 @@ it as it stands.
 
 from __future__ import annotations
 
-import itertools
 import posixpath
 import re
 from types import MappingProxyType
@@ -121,7 +120,8 @@ def _scan(words: list[str], is_launch: Callable[[list[str]], bool]) -> Unwrapped
 def finds_python(prefix: Sequence[str]) -> bool:
     """Whether the job's Python is the one that the prefix puts first on PATH."""
     names = [posixpath.basename(word) for word in prefix]
-    return any(pair in _ENVIRONMENTS for pair in itertools.pairwise(names))
+    # options may stand between the two: `uv --project=p run`
+    return any(name in _ENVIRONMENTS and "run" in names[at:] for at, name in enumerate(names))
 
 
 def keeps_process(prefix: Sequence[str]) -> bool:
@@ -237,15 +237,18 @@ def _uv(words: Sequence[str]) -> Unwrapped | None:
 
 def _with_folder(line: Unwrapped, option: str) -> Unwrapped:
     """Return a line whose prefix changes to a folder first, with that as the job's own."""
-    prefix, folder = list(line.prefix), ""
-    for at, word in enumerate(line.prefix):
+    prefix: list[str] = []
+    folder = ""
+    rest = list(line.prefix)
+    while rest:
+        word = rest.pop(0)
         if word == option:
-            folder, prefix[at : at + 2] = line.prefix[at + 1], ["", ""]
+            folder = rest.pop(0)
         elif word.startswith(f"{option}="):
-            folder, prefix[at] = word.partition("=")[2], ""
-    if not folder:
-        return line
-    return line._replace(prefix=tuple(word for word in prefix if word), workdir=folder)
+            folder = word.partition("=")[2]
+        else:
+            prefix.append(word)
+    return line._replace(prefix=tuple(prefix), workdir=folder) if folder else line
 
 
 def _only_script(keep: _Reader) -> _Reader:
@@ -264,7 +267,9 @@ def _conda(words: Sequence[str]) -> Unwrapped | None:
     inner = _keep(_ENVIRONMENT, (*shows, "-v", "--verbose"), subcommand="run")(words)
     if inner is None or not set(shows).isdisjoint(inner.prefix):
         return inner
-    return inner._replace(prefix=(*inner.prefix[:2], "--no-capture-output", *inner.prefix[2:]))
+    begin = inner.prefix.index("run") + 1
+    prefix = (*inner.prefix[:begin], "--no-capture-output", *inner.prefix[begin:])
+    return inner._replace(prefix=prefix)
 
 
 def _timeout(words: Sequence[str]) -> Unwrapped | None:
@@ -304,12 +309,10 @@ def text_of(text: str) -> Unwrapped | None:
 
 _SUDO = "sudo"
 _MODULE = ("-m", "--module")  # of a wrapper that runs modules itself, and of Python
-# what runs a program in an environment of its own choice, by its first two words
+# what runs a program in an environment of its own choice, as `NAME run`
 _ENVIRONMENTS = frozenset(
-    (name, "run")
-    for name in ("uv", "conda", "mamba", "micromamba", "poetry", "pixi", "pdm", "hatch", "pipenv",
-                 "rye")
-)  # fmt: skip
+    ("uv", "conda", "mamba", "micromamba", "poetry", "pixi", "pdm", "hatch", "pipenv", "rye")
+)
 _ENVIRONMENT = ("-n", "--name", "-p", "--prefix")
 # their options are many: the program begins where a launcher does
 _SCANNED = frozenset(("nsys", "ncu", "py-spy", "strace", "perf", "xvfb-run", _SUDO))

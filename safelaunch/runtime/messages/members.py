@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 
+from safelaunch.runtime.plain_text import printable
 from safelaunch.runtime.records import Record
 
 TYPE_CHECKING = False
@@ -202,7 +203,7 @@ class ManualNodes:
         return f"{self.hosts[node]} (node {node})" if self.has_numbers else self.hosts[node]
 
     def _add(self, node: int, message: Introduction, now: float) -> None:
-        self.hosts[node] = (message.host or "")[:HOST_LIMIT] or "unknown"
+        self.hosts[node] = printable((message.host or "")[:HOST_LIMIT]) or "unknown"
         self.runs[node] = message.id or ""
         # for the way of the message it is too little: less than a millisecond in a local network
         self.ahead[node] = (message.clock or now) - now
@@ -210,6 +211,9 @@ class ManualNodes:
 
 def _checked(message: Introduction, size: int) -> str:
     """Return the run of a node that was started by hand. Raises ValueError."""
-    if message.nodes != size or not message.id or len(message.id) > ID_LIMIT:
+    run_id = message.id or ""
+    # users paste it into a shell, as part of a command
+    is_plain = run_id.replace("-", "").replace("_", "").replace(".", "").isalnum()
+    if message.nodes != size or not is_plain or len(run_id) > ID_LIMIT:
         raise ValueError("no node of this run")
-    return message.id
+    return run_id

@@ -35,7 +35,9 @@ def complete(
     worst = combine_nodes.worst_node(ended)
     silent = [members.name(node) for node in members.hosts if node not in ends]
     if silent:
-        text = f"{', '.join(silent)}: no answer at the end, so how it ended is not known"
+        text = (
+            f"it is not known how {', '.join(silent)} ended: no message came until this node's end"
+        )
         status.warning = f"{status.warning}; {text}" if status.warning else text
     if worst.number != members.own:
         other = worst.status

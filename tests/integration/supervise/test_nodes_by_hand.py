@@ -143,9 +143,11 @@ def test_nodes_restart_together(place: Place, port: int) -> None:
 
 def test_a_node_without_the_other_is_a_run_of_its_own(place: Place, port: int) -> None:
     place.write("end-0", "")
-    status = place.ended(place.start(job(place, port), "--set", "node_rank=0"))
+    run = place.start(job(place, port), "--set", "node_rank=0")
+    status = place.ended(run)
     assert status["state"] == "succeeded"
     assert "nodes" not in status
+    assert "no other node that safelaunch started" in place.cli("show", run).stdout
 
 
 def test_nodes_with_different_secrets_stay_apart(place: Place, port: int) -> None:

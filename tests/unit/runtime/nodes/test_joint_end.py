@@ -84,4 +84,6 @@ def test_a_node_without_an_end_changes_nothing_but_is_named() -> None:
     own = status("succeeded")
     joint_end.complete(own, None, nodes("gpu1", "gpu2"), {0: NodeEnd()})
     assert own.state == "succeeded"
-    assert own.warning == "gpu2 (node 1): no answer at the end, so how it ended is not known"
+    assert own.warning == (
+        "it is not known how gpu2 (node 1) ended: no message came until this node's end"
+    )
