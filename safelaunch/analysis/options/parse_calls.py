@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.analysis.option_model import HF, ScriptOptions
-from safelaunch.analysis.options import argparse_parser, click_command, fire_function
+from safelaunch.analysis.options.parsers import argparse_parser, click_command, fire_function
 from safelaunch.analysis.python.names import Function, Module, Modules, Scope
 from safelaunch.analysis.python.statements import main_guard
 from safelaunch.analysis.python.trees import Unclear

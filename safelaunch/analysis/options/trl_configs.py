@@ -79,7 +79,7 @@ def _config_name(full: str) -> str | None:
 
 def _parsed_configs(module: Module) -> Iterator[str | None]:
     """Yield for each parser its only TRL configuration; None if it has none or several."""
-    from safelaunch.analysis.options.hf_arguments import dataclass_nodes
+    from safelaunch.analysis.options.parsers.hf_arguments import dataclass_nodes
     from safelaunch.analysis.python.trees import Unclear
 
     for node in module.nodes:

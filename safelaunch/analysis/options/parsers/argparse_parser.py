@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from safelaunch.analysis.option_model import ARGPARSE, HF, Option, ScriptOptions
-from safelaunch.analysis.options import add_argument, hf_arguments
+from safelaunch.analysis.options.parsers import add_argument, hf_arguments
 from safelaunch.analysis.python import calls
 from safelaunch.analysis.python.names import Function, Module, Modules, Scope
 from safelaunch.analysis.python.trees import Unclear
