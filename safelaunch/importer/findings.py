@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+# Stands for a value that differs at each start: a character that Unicode reserves for private use,
+# which is refused in scripts.
+DIFFERENT = "\U0010fffc"
+
 
 class Note(NamedTuple):
     """Something that a script does beside its launches, and what becomes of it."""
@@ -18,17 +22,47 @@ class Note(NamedTuple):
 
 
 class Unresolved(Exception):  # noqa: N818 - a value too: what the script alone cannot say
-    """A value that the script alone does not say: why, where, and the variable to ask for."""
+    """A value that the script alone does not say: why, where, and the variable to ask for.
 
-    def __init__(self, reason: str, line: int, name: str | None = None) -> None:
+    `differs`: it is another one at each start, such as a random port. `content` is then a text or
+    an array with `DIFFERENT` where that value stands, if so much can be said, and `source` the
+    text of bash that makes it, if that text needs nothing else of the script.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        line: int,
+        name: str | None = None,
+        *,
+        differs: bool = False,
+        content: str | dict[int | str, str] | None = None,
+        source: str | None = None,
+    ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.line = line
         self.name = name
+        self.differs = differs
+        self.content = content
+        self.source = source
 
     def for_variable(self, name: str) -> Unresolved:
         """Return the same as the value of a variable, by whose name it can be asked for."""
-        return Unresolved(self.reason, self.line, self.name or name)
+        return self._copy(self.content, self.name or name, self.source)
+
+    def with_content(
+        self, content: str | dict[int | str, str] | None, source: str | None = None
+    ) -> Unresolved:
+        """Return the same as the reason why a larger content cannot be said."""
+        return self._copy(content, self.name, source)
+
+    def _copy(
+        self, content: str | dict[int | str, str] | None, name: str | None, source: str | None
+    ) -> Unresolved:
+        return Unresolved(
+            self.reason, self.line, name, differs=self.differs, content=content, source=source
+        )
 
 
 class UnsetName(Unresolved):
@@ -79,6 +113,8 @@ class ScriptLaunch:
     loop: int = 0  # line of the loop that it is in
     setup: tuple[str, ...] = ()
     interpreter: tuple[tuple[str, str], ...] = ()  # job keys of an activated environment
+    # why `DIFFERENT` stands in a word, by its index, or in a variable, by its name
+    different: Mapping[int | str, Unresolved] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from safelaunch.config.yaml_io.node import Node, mapping, overlay
 from safelaunch.errors import ConfigError
+from safelaunch.importer import differing
 from safelaunch.importer.activities import SAFELAUNCH, USER
 from safelaunch.importer.findings import Note
 from safelaunch.importer.state import CALLER_VALUE
@@ -18,9 +19,10 @@ from safelaunch.plan.launch_line.shell import Shell
 from safelaunch.script import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from safelaunch.importer.findings import ScriptLaunch
+    from safelaunch.importer.findings import Findings, ScriptLaunch
+    from safelaunch.plan.launch_line.read import Line
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,28 +42,26 @@ class ScriptJob:
 
 def make_job(launch: ScriptLaunch, script: str, environ: Mapping[str, str]) -> ScriptJob:
     """Return the job of a launch. Raises ConfigError where its line cannot be one."""
-    line, prepended, extended = _environment(launch, environ)
+    numbered, numbers = differing.with_numbers(launch)
+    line, prepended, extended = _environment(numbered, environ)
     notes = [
         Note(launch.line, f"{name} extends yours, which is not set", "written without it")
         for name, value in launch.env.items()
         if value is not None and CALLER_VALUE in value and name not in environ
     ]
-    words = [*line, *launch.words]
-    if len(words) == 1:  # a single word would be read as a text
-        words.insert(0, "exec")
     try:
-        # of the caller's environment a job takes nothing: the script says what it exports
-        read = read_line(words, Shell(launch.folder, environ), is_remote=True)
+        read = _read(line, numbered, environ)
     except ConfigError as e:
         raise ConfigError(e.message, where=f"{script}:{launch.line}", hint=e.hint) from None
-    keys = read.tree
+    keys, anew, settled = differing.settle(read.tree, launch, numbers)
+    notes += settled
     notes += [Note(launch.line, text, "as `safelaunch run -- LINE` does") for text in read.notes]
     notes += [
         Note(launch.line, f"{name} is a secret", "`env_from:`, from your environment")
         for name in read.secrets
     ]
     more: dict[str, Node] = {}
-    setup = [*launch.setup, *extended]
+    setup = [*launch.setup, *extended, *anew]
     if setup:
         more["setup"] = Node("list", PASTED_LINE, items=tuple(_text(text) for text in setup))
     if prepended:
@@ -75,6 +75,29 @@ def make_job(launch: ScriptLaunch, script: str, environ: Mapping[str, str]) -> S
     notes += _notes(launch, keys, log)
     keys = overlay(keys, mapping(more, PASTED_LINE))
     return ScriptJob(launch.line, keys, launch.folder, tuple(notes))
+
+
+def ask_for_differing(findings: Findings, environ: Mapping[str, str]) -> None:
+    """Make a problem of what differs at each start, where safelaunch cannot choose it."""
+    for launch in findings.launches:
+        numbered, numbers = differing.with_numbers(launch)
+        if not numbers:
+            continue
+        try:
+            tree = _read(_environment(numbered, environ)[0], numbered, environ).tree
+        except ConfigError:  # it is raised again for the job, with the line
+            continue
+        for problem in differing.left(differing.settle(tree, launch, numbers)[0], numbers):
+            findings.problem(problem)
+
+
+def _read(words: Sequence[str], launch: ScriptLaunch, environ: Mapping[str, str]) -> Line:
+    """Return the line of a launch, behind the words that set its variables."""
+    line = [*words, *launch.words]
+    if len(line) == 1:  # a single word would be read as a text
+        line.insert(0, "exec")
+    # of the caller's environment a job takes nothing: the script says what it exports
+    return read_line(line, Shell(launch.folder, environ), is_remote=True)
 
 
 def _environment(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,7 +16,7 @@ from safelaunch.importer.budget import LONGEST_VALUE, MOST_ITEMS, Budget
 from safelaunch.importer.findings import Redirection, Stop, Unresolved, UnsetName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from safelaunch.importer.syntax import SyntaxNode
 
@@ -45,6 +46,12 @@ CHANGING = MappingProxyType({
         "BASH_VERSINFO", "COMP_WORDBREAKS", "HISTCMD", "OPTERR", "OPTIND", "PS4", "SHELLOPTS", "_",
     ), "bash's own"),
 })  # fmt: skip
+# another value at each start, or on each machine
+DIFFERING = frozenset((
+    "RANDOM", "SRANDOM", "SECONDS", "EPOCHSECONDS", "EPOCHREALTIME", "BASHPID", "PPID", "HOSTNAME",
+))  # fmt: skip
+# set by a scheduler for one job: Slurm, PBS, LSF, Grid Engine
+_JOB_IDS = frozenset(("SLURM_JOB_ID", "SLURM_JOBID", "PBS_JOBID", "LSB_JOBID", "JOB_ID"))
 # bash sets them where its caller has not
 _SET_BY_BASH = frozenset(("PATH", "SHELL", "TERM"))
 
@@ -125,6 +132,8 @@ class State:
     in_background: bool = False
     loop: int = 0  # line of the outermost loop
     budget: Budget = field(default_factory=Budget)  # one for a shell and its subshells
+    # why `DIFFERENT` stands in the words that are being expanded; None: it stands in no such word
+    different: list[Unresolved] | None = None
 
     def fork(self) -> State:
         """Return a copy for a subshell."""
@@ -134,9 +143,18 @@ class State:
         other.arguments, other.scopes = list(self.arguments), [dict(s) for s in self.scopes]
         return other
 
-    def fail(self, reason: str, name: str | None = None) -> Unresolved:
+    def fail(self, reason: str, name: str | None = None, *, differs: bool = False) -> Unresolved:
         """Return an unresolved value at the current line."""
-        return Unresolved(reason, self.line, name)
+        return Unresolved(reason, self.line, name, differs=differs)
+
+    @contextmanager
+    def marking(self, reasons: list[Unresolved] | None) -> Iterator[None]:
+        """Let `DIFFERENT` stand in words for what differs at each start; None: raise Unresolved."""
+        before, self.different = self.different, reasons
+        try:
+            yield
+        finally:
+            self.different = before
 
     def where(self) -> str:
         """Return the current folder. Raises Unresolved."""
@@ -158,7 +176,8 @@ class State:
         if name in _INITIAL:
             return _INITIAL[name]
         if name in ("UID", "EUID") or name in CHANGING:  # asked for by the name it is assigned to
-            raise self.fail(f"`{name}` is {CHANGING.get(name, 'of the user')}")
+            reason = f"`{name}` is {CHANGING.get(name, 'of the user')}"
+            raise self.fail(reason, differs=name in DIFFERING)
         if self.unresolved is not None:
             raise self.unresolved.for_variable(name)
         if name in _OWN and name in self.caller.environ:
@@ -169,7 +188,8 @@ class State:
             self.assumptions.setdefault(name, self.line)
             return None
         failure = UnsetName if is_fatal else Unresolved
-        raise failure(f"`{name}` is not set in the script", self.line, name)
+        reason = f"`{name}` is not set in the script"
+        raise failure(reason, self.line, name, differs=name in _JOB_IDS)
 
     def default(self, name: str) -> Content | None:
         """Return a variable's content for `${name:-text}`: None also where nobody has set it.
@@ -257,8 +277,11 @@ class State:
             content = self.caller.answers.get(name, self.unresolved.for_variable(name))
             self.variables[name] = Variable(content, variable.is_exported)
 
-    def environment(self) -> dict[str, str | None]:
-        """Return what the script has exported; None for what it removes. Raises Unresolved."""
+    def environment(self, different: dict[int | str, Unresolved]) -> dict[str, str | None]:
+        """Return what the script has exported; None for what it removes. Raises Unresolved.
+
+        Adds to `different` why `DIFFERENT` stands in it.
+        """
         if self.unresolved_exports is not None:
             raise self.unresolved_exports
         env: dict[str, str | None] = {}
@@ -266,10 +289,14 @@ class State:
             variable = self._handed_on(name)
             if variable is None:
                 continue
-            if variable.is_exported and isinstance(variable.content, Unresolved):
-                raise variable.content
-            if variable.is_exported and isinstance(variable.content, str):
-                env[name] = variable.content
+            content = variable.content
+            if variable.is_exported and isinstance(content, Unresolved):
+                if not isinstance(content.content, str):
+                    raise content
+                different[name] = content
+                content = content.content
+            if variable.is_exported and isinstance(content, str):
+                env[name] = content
             elif name in self.caller.environ:
                 env[name] = None
         return {n: v for n, v in env.items() if n not in ("PWD", "OLDPWD", "SHLVL", "_")}

@@ -96,6 +96,10 @@ class SyntaxNode:
         value = self._fields.get(name, "")
         return str(value.get("Value", "")) if isinstance(value, dict) else str(value)
 
+    def set_text(self, name: str, text: str) -> None:
+        """Add a field of text."""
+        self._fields[name] = text
+
     def has(self, name: str) -> bool:
         """Whether a field is there and not false."""
         return bool(self._fields.get(name))
@@ -247,9 +251,20 @@ def parse(text: str, where: str, *, posix: bool = False, line: int = 0) -> Synta
         raise ConfigError("is nested too deeply", where=where) from None
     tree = SyntaxNode(fields)
     _check_comments(tree, text, where)
+    _keep_sources(tree, text)
     if line:
         tree.move(line)
     return tree
+
+
+def _keep_sources(tree: SyntaxNode, text: str) -> None:
+    """Give values of assignments that are expanded their text, as `Source`."""
+    content = text.encode()
+    for node in tree.walk():
+        value = node.child("Value") if node.has("Name") else None
+        if value is not None and value.has("Parts") and value.literal is None:
+            start, end = value.span
+            value.set_text("Source", content[start:end].decode())
 
 
 def _check_comments(tree: SyntaxNode, text: str, where: str) -> None:

@@ -21,6 +21,7 @@ from rows import Row
 from safelaunch.config.write_job import job_yaml
 from safelaunch.errors import SafelaunchError
 from safelaunch.importer import activities
+from safelaunch.importer.findings import DIFFERENT
 from safelaunch.importer.jobs import make_job
 from safelaunch.importer.record.record import record
 from safelaunch.importer.shell.interpreter import follow
@@ -175,10 +176,29 @@ def _compare(findings: Findings, recorded: Findings, *, reached: bool) -> tuple[
     if not reached:
         return "not comparable", str(recorded.stop.reason if recorded.stop else "none recorded")
     ours = Counter(map(_key, findings.launches))
-    theirs = Counter(map(_key, recorded.launches))
+    theirs = Counter(map(_key, _with_marks(recorded.launches, findings.launches)))
     if ours == theirs:
         return "exact", ""
     return "wrong", f"\n  read:     {[*(ours - theirs)]}\n  recorded: {[*(theirs - ours)]}"
+
+
+def _with_marks(
+    recorded: Sequence[ScriptLaunch], read: Sequence[ScriptLaunch]
+) -> Iterator[ScriptLaunch]:
+    """Yield recorded launches, with the marks of those read that differ at each start."""
+    marked = [launch for launch in read if launch.different]
+    for launch in recorded:
+        yield next((other for other in marked if _is_one_of(launch, other)), launch)
+
+
+def _is_one_of(recorded: ScriptLaunch, read: ScriptLaunch) -> bool:
+    """Whether a launch is what another one with marks may become."""
+    texts, patterns = ([str(part) for part in _key(launch)] for launch in (recorded, read))
+    pairs = zip(texts, patterns, strict=True)
+    return all(
+        re.fullmatch(re.escape(pattern).replace(re.escape(ascii(DIFFERENT)[1:-1]), ".+"), text)
+        for text, pattern in pairs
+    )
 
 
 def _key(launch: ScriptLaunch) -> tuple[object, ...]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from safelaunch.importer.findings import Stop, Unresolved, UnsetName
-from safelaunch.importer.state import NAME
+from safelaunch.importer.shell import effects, programs
+from safelaunch.importer.state import DIFFERING, NAME
 from safelaunch.importer.words import expansion
 
 if TYPE_CHECKING:
@@ -21,8 +22,13 @@ def assign(node: SyntaxNode, state: State) -> None:
 def evaluate(node: SyntaxNode, state: State) -> Content:
     """Return what an assignment would give its variable."""
     state.line = node.line or state.line
+    reasons: list[Unresolved] = []
     try:
-        return _content(node, node.text("Name"), state)
+        with state.marking(reasons):
+            content = _content(node, node.text("Name"), state)
+        if not reasons:
+            return content
+        return reasons[0].with_content(content, _self_contained(node, state))
     except Unresolved as e:
         if isinstance(e, UnsetName):
             state.ask(e)
@@ -31,13 +37,14 @@ def evaluate(node: SyntaxNode, state: State) -> Content:
         return Unresolved(e.reason, e.line or state.line)
 
 
-def _content(node: SyntaxNode, name: str, state: State) -> Content:
-    """Return the new content of a variable. Raises Unresolved."""
+def _content(node: SyntaxNode, name: str, state: State) -> str | Array:
+    """Return the new content of a variable, perhaps with `DIFFERENT` in it. Raises Unresolved."""
     index, elements, word = node.child("Index"), node.child("Array"), node.child("Value")
     appends = node.has("Append")
     variable = state.variables.get(name)
-    is_array = variable is not None and isinstance(variable.content, dict)
-    old = state.default(name) if appends or index is not None or is_array else None
+    content = variable.content if variable is not None else None
+    is_array = isinstance(content.content if isinstance(content, Unresolved) else content, dict)
+    old = _old_content(name, state) if appends or index is not None or is_array else None
     before: Array = old if isinstance(old, dict) else {0: old} if isinstance(old, str) else {}
     if elements is not None:
         items = elements.children("Elems")
@@ -45,7 +52,7 @@ def _content(node: SyntaxNode, name: str, state: State) -> Content:
             pairs = [(e.child("Index"), e.child("Value")) for e in items]
             if not all(key for key, _ in pairs):
                 raise state.fail("an element of a map without its key")
-            new_map: Array = {expansion.text(k, state): expansion.text(v, state) for k, v in pairs}
+            new_map: Array = {expansion.key(k, state): expansion.text(v, state) for k, v in pairs}
             return before | new_map if appends else new_map
         new = expansion.array(items, state)
         start = max((int(key) for key in before), default=-1) + 1 if appends else 0
@@ -57,13 +64,39 @@ def _content(node: SyntaxNode, name: str, state: State) -> Content:
     key: int | str = 0
     if index is not None:
         key = (
-            expansion.text(index, state)
-            if name in state.maps
-            else expansion.calculate(index, state)
+            expansion.key(index, state) if name in state.maps else expansion.calculate(index, state)
         )
     if isinstance(key, int) and key < 0:
         raise state.fail("an element from the end of an array")
     return before | {key: (before.get(key, "") if appends else "") + value}
+
+
+def _self_contained(node: SyntaxNode, state: State) -> str | None:
+    """Return the text of a value that bash can make anew without the rest of the script."""
+    value = node.child("Value")
+    if value is None or node.has("Append") or node.has("Index"):
+        return None
+    for part in value.walk():
+        names = [part.text("Param")] if part.kind == "ParamExp" else []
+        if part.kind == "ArithmExp":
+            literals = [inner.text("Value") for inner in part.walk() if inner.kind == "Lit"]
+            names = [text for text in literals if NAME.fullmatch(text)]
+        if part.kind == "ProcSubst" or part.has("Redirs") or not DIFFERING | {"$"} >= {*names}:
+            return None
+        program = next(iter(effects.literal_words(part)), "") if part.kind == "CallExpr" else None
+        if program is not None and (program in state.functions or not programs.is_known(program)):
+            return None
+    return value.text("Source") or None
+
+
+def _old_content(name: str, state: State) -> Content | None:
+    try:
+        return state.default(name)
+    except Unresolved as e:
+        if e.content is None or state.different is None:
+            raise
+        state.different.append(e)
+        return e.content
 
 
 def declare(node: SyntaxNode, state: State) -> None:

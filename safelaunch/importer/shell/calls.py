@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.importer import posix
 from safelaunch.importer.activities import NOTHING, SETUP, SHELLS, USER
-from safelaunch.importer.findings import Stop, Unresolved
+from safelaunch.importer.findings import DIFFERENT, Stop, Unresolved
 from safelaunch.importer.shell import builtins, effects, environments, launches
 from safelaunch.importer.shell.builtins import Return
 from safelaunch.importer.shell.follower import DEEPEST
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from safelaunch.importer.shell.follower import Follower, Item
     from safelaunch.importer.state import State
     from safelaunch.importer.syntax import SyntaxNode
+
+
+_DIFFERENT_VALUE = "_safelaunch_different"  # in a text for `eval`, where a mark would be a text
 
 
 # -- in the same shell -----------------------------------------------------------------------------
@@ -105,18 +108,32 @@ def activates(follower: Follower, activate: Callable[[], bool | None], line: int
 
 def evaluate(follower: Follower, items: Sequence[Item], command: SyntaxNode, state: State) -> None:
     """Follow `eval` of a text that is in the script."""
-    failure = next((item for item in items if isinstance(item, Unresolved)), None)
-    if failure is None:
-        tree = follower.parse_text(" ".join(map(str, items[1:])), "`eval`", command.line)
-        state.status = 0
-        follower.statements(tree.children("Stmts"), state)
-        return
-    calls = [effects.literal_words(n)[:1] for n in command.walk() if n.kind == "CallExpr"]
-    if any(call and environments.is_hook(call[0]) for call in calls):
+    try:
+        text = _evaluated(items[1:], state)
+    except Unresolved:
+        calls = [effects.literal_words(n)[:1] for n in command.walk() if n.kind == "CallExpr"]
+        if not any(call and environments.is_hook(call[0]) for call in calls):
+            raise
         state.status = 0
         follower.findings.note(command.line, "prepares an environment", NOTHING)
         return
-    raise failure
+    tree = follower.parse_text(text, "`eval`", command.line)
+    state.status = 0
+    follower.statements(tree.children("Stmts"), state)
+
+
+def _evaluated(items: Sequence[Item], state: State) -> str:
+    """Return the text of `eval`, with a variable for what differs. Raises Unresolved."""
+    texts = list[str]()
+    for item in items:
+        if isinstance(item, str):
+            texts.append(item)
+        elif isinstance(item.content, str) and "'" not in item.content:
+            state.variables[_DIFFERENT_VALUE] = Variable(item.with_content(DIFFERENT))
+            texts.append(item.content.replace(DIFFERENT, f"${{{_DIFFERENT_VALUE}}}"))
+        else:
+            raise item
+    return " ".join(texts)
 
 
 def trap(follower: Follower, command: SyntaxNode, state: State) -> None:

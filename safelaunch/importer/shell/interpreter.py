@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING
 from safelaunch.errors import ConfigError, SafelaunchError
 from safelaunch.importer import activities, posix
 from safelaunch.importer.activities import ASSUMED, NOTHING, USER
-from safelaunch.importer.findings import Findings, Redirection, Stop, Unresolved, UnsetName
+from safelaunch.importer.findings import (
+    DIFFERENT,
+    Findings,
+    Redirection,
+    Stop,
+    Unresolved,
+    UnsetName,
+)
+from safelaunch.importer.jobs import ask_for_differing
 from safelaunch.importer.shell import (
     assignments,
     branches,
@@ -56,11 +64,12 @@ _CHECKED = frozenset((
 def follow(path: str, caller: ScriptCaller) -> Findings:
     """Return what a script starts. Raises ConfigError where it is no script of bash."""
     text = read_script(path)
-    if CALLER_VALUE in text:
+    if CALLER_VALUE in text or DIFFERENT in text:
         return Findings(stop=Stop("a character that Unicode has reserved", 1))
     tree = parse(text, path)
     interpreter = _Interpreter()
     interpreter.whole(tree, path, caller, text)
+    ask_for_differing(interpreter.findings, caller.environ)
     return interpreter.findings
 
 
@@ -228,7 +237,7 @@ class _Interpreter:
                 raise
             state.status, self.doubt = None, e
             for name in effects.of_nodes([command], state).names:
-                state.assign(name, e)
+                state.assign(name, e.with_content(None))
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
@@ -246,9 +255,12 @@ class _Interpreter:
         state.is_condition = literal[:1] in (["["], ["test"])
         try:
             for word in command.children("Args"):
+                reasons: list[Unresolved] = []
                 try:
-                    items += expansion.fields(word, state)
-                except Unresolved as e:  # noqa: PERF203 - each word on its own
+                    with state.marking(reasons):
+                        texts = expansion.fields(word, state)
+                    items += [reasons[0].with_content(t) if DIFFERENT in t else t for t in texts]
+                except Unresolved as e:
                     if isinstance(e, UnsetName):
                         state.ask(e)
                     items.append(e)

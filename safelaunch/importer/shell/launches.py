@@ -6,7 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from safelaunch.importer import activities
+from safelaunch.importer import activities, differing
 from safelaunch.importer.activities import SETUP, USER
 from safelaunch.importer.findings import ScriptLaunch, Stop, Unresolved
 from safelaunch.importer.shell import programs
@@ -96,8 +96,14 @@ def make_folders(words: Sequence[str], state: State) -> None:
 
 def launch(follower: Follower, items: Sequence[Item], line: int, state: State) -> None:
     """Add a launch to the findings, or why it cannot be one."""
-    failures = [item for item in items if isinstance(item, Unresolved)]
-    argv = tuple(item for item in items if isinstance(item, str))
+    failures = [i for i in items if isinstance(i, Unresolved) and not isinstance(i.content, str)]
+    words = [item.content if isinstance(item, Unresolved) else item for item in items]
+    argv = tuple(word for word in words if isinstance(word, str))
+    different: dict[int | str, Unresolved] = {
+        at: item
+        for at, item in enumerate(items)
+        if isinstance(item, Unresolved) and item not in failures
+    }
     state.status = 0
     if follower.substitutions:
         _helper(follower, argv, line, state)
@@ -107,7 +113,7 @@ def launch(follower: Follower, items: Sequence[Item], line: int, state: State) -
     env: Mapping[str, str | None] = {}
     folder, setup = "", tuple[str, ...]()
     try:
-        env, folder = state.environment(), state.where()
+        env, folder = state.environment(different), state.where()
         setup = _setup_lines(state, folder)
     except Unresolved as e:
         failures.append(e)
@@ -119,14 +125,17 @@ def launch(follower: Follower, items: Sequence[Item], line: int, state: State) -
     if state.input not in (None, ""):
         raise Stop("a launch that reads an input from the script", line)
     if failures:
-        for failure in failures:
+        unsettled = [
+            why for place, why in different.items() if not differing.may_settle(place, items, why)
+        ]
+        for failure in (*failures, *unsettled):
             follower.findings.problem(failure)
         return
     if len(follower.findings.launches) >= _MOST_LAUNCHES:
         raise Stop(f"more than {_MOST_LAUNCHES} launches", line)
     script_launch = ScriptLaunch(
         line, argv, env, folder, state.redirection, state.in_background, state.loop, setup,
-        state.interpreter,
+        state.interpreter, different,
     )  # fmt: skip
     follower.findings.launches.append(script_launch)
 
@@ -158,4 +167,5 @@ def _helper(follower: Follower, argv: tuple[str, ...], line: int, state: State) 
     text = activities.describe(argv)
     follower.findings.note(line, f"runs `{text}` for its output", USER)
     if state.output is not None:
-        state.output.append(state.fail(f"the output of `{text}`"))
+        differs = programs.differs(argv, state)
+        state.output.append(state.fail(f"the output of `{text}`", differs=differs))

@@ -13,7 +13,7 @@ from safelaunch.importer.activities import describe
 from safelaunch.importer.budget import LONGEST_VALUE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from safelaunch.importer.findings import Unresolved
     from safelaunch.importer.state import State
@@ -21,10 +21,15 @@ if TYPE_CHECKING:
     Program = Callable[[list[str], str, State], str]
 
 
+# Python that looks for a port: its text, or the name of its file
+_FREE_PORT = re.compile(r"\bsocket\b|\brandom\b|free_?port|ports?\.py$", re.IGNORECASE)
+_DIFFERING = frozenset(("shuf", "date", "hostname", "scontrol", "uuidgen", "od", "jot", "mktemp"))
+
+
 def output(words: list[str], state: State) -> str | Unresolved:
     """Return what a program writes to its output."""
     name, arguments = words[0], words[1:]
-    unresolved = state.fail(f"the output of `{describe(words)}`")
+    unresolved = state.fail(f"the output of `{describe(words)}`", differs=differs(words, state))
     program = PROGRAMS.get(name)
     if program is None or not all(word.isascii() for word in arguments):
         return unresolved
@@ -38,6 +43,19 @@ def output(words: list[str], state: State) -> str | Unresolved:
         return program(arguments, text, state)
     except (ValueError, LookupError, re.error):
         return unresolved
+
+
+def is_known(name: str) -> bool:
+    """Whether a program makes its output of its arguments, its input and the machine alone."""
+    return name in PROGRAMS or name in _DIFFERING or name in ("echo", "python", "python3")
+
+
+def differs(words: Sequence[str], state: State) -> bool:
+    """Whether a program prints something else at each start, or on each machine."""
+    if os.path.basename(words[0]).startswith("python"):
+        text = state.input if isinstance(state.input, str) else ""
+        return any(map(_FREE_PORT.search, (*words[1:], text)))
+    return words[0] in _DIFFERING
 
 
 def status(name: str, output: str) -> int:

@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.importer.budget import LONGEST_VALUE
+from safelaunch.importer.findings import DIFFERENT, Unresolved, UnsetName
 from safelaunch.importer.state import NAME, SEARCH_PATHS, Variable
 from safelaunch.importer.words import arithmetic, braces, parameters, patterns
 
@@ -56,6 +57,12 @@ def text(word: SyntaxNode | None, state: State) -> str:
         return ""
     pieces = _bounded(_pieces(word, state, tilde=True, assigns=True), state)
     return "".join(piece.text for piece in _joined(pieces))
+
+
+def key(word: SyntaxNode | None, state: State) -> str:
+    """Return the key of an element of a map."""
+    with state.marking(None):
+        return text(word, state)
 
 
 def pattern(word: SyntaxNode | None, state: State) -> list[patterns.Character]:
@@ -178,6 +185,37 @@ def _ansi(value: str, state: State) -> str:
 
 
 def _expansion(part: SyntaxNode, state: State, *, quoted: bool) -> Iterator[Piece]:
+    """Yield what becomes of `$...`; where wanted, a mark for what differs at each start."""
+    reasons = state.different
+    if reasons is None:
+        yield from _value(part, state, quoted=quoted)
+        return
+    try:
+        with state.marking(None):  # a mark in a calculation or a condition would be a wrong value
+            pieces = list(_value(part, state, quoted=quoted))
+    except Unresolved as e:
+        if not e.differs or isinstance(e, UnsetName):
+            raise
+        reasons.append(e)
+        pieces = _marked(part, e, state, quoted=quoted)
+    yield from pieces
+
+
+def _marked(part: SyntaxNode, why: Unresolved, state: State, *, quoted: bool) -> list[Piece]:
+    """Return a value that differs at each start with what else is in it; else the mark alone."""
+    name = part.text("Param")
+    variable = state.variables.get(name)
+    if part.kind == "ParamExp" and variable is not None and why.content is not None:
+        is_plain = not any(map(part.has, ("Exp", "Slice", "Repl", "Length", "Excl")))
+        if is_plain and variable.content is why:
+            inner = state.fork()
+            inner.variables[name] = Variable(why.content, variable.is_exported)
+            with inner.marking(None):
+                return list(_value(part, inner, quoted=quoted))
+    return [Piece(DIFFERENT, quoted=True)]
+
+
+def _value(part: SyntaxNode, state: State, *, quoted: bool) -> Iterator[Piece]:
     state.line = part.line or state.line
     if part.kind == "ParamExp":
         value = parameters.expand(part, state, _reader, quoted=quoted)
@@ -238,7 +276,8 @@ def _reader(state: State) -> parameters.WordReader:
 
 def calculate(expression: SyntaxNode, state: State) -> int:
     """Return the value of an arithmetic expression."""
-    return arithmetic.evaluate(expression, state, _WordText(state).text)
+    with state.marking(None):
+        return arithmetic.evaluate(expression, state, _WordText(state).text)
 
 
 # -- fields ----------------------------------------------------------------------------------------

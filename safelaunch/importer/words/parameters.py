@@ -11,6 +11,7 @@ from safelaunch.importer.words import arithmetic, patterns
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from safelaunch.importer.findings import Unresolved
     from safelaunch.importer.state import Array, State
     from safelaunch.importer.syntax import SyntaxNode
     from safelaunch.importer.words.patterns import Character
@@ -168,7 +169,7 @@ def _special(  # noqa: C901, PLR0911, PLR0912 - a case for each special paramete
             raise state.fail("the exit code of a command")
         return str(state.status)
     if not NAME.fullmatch(name):
-        raise state.fail(f"`${name}` is known only while it runs")
+        raise state.fail(f"`${name}` is known only while it runs", differs=name == "$")
     return _need(state.text(name), name, state)
 
 
@@ -192,7 +193,10 @@ def _conditional(
     if kind == "=":
         if not NAME.fullmatch(name):
             raise state.fail("an assignment to a parameter")
-        state.assign(name, words.text(word))
+        reasons: list[Unresolved] = []
+        with state.marking(reasons):
+            text = words.text(word)
+        state.assign(name, reasons[0].with_content(text) if reasons else text)
         return state.text(name) or ""
     return Alternative(word) if word is not None else ""
 

@@ -119,7 +119,7 @@ def test_what_a_script_does_not_say_is_refused(text: str, place: Path) -> None:
         ("R=$(date)\npython t.py $R", ["R"]),
         ("P=$((RANDOM % 9))\nX=a-$P\npython t.py $X", ["P"]),
         ("if [ -f ckpt ]; then R=--resume; fi\npython t.py $R", ["R"]),
-        ("export H=$(hostname)\npython t.py", ["H"]),
+        ("H=$(hostname)\npython t.py $H", ["H"]),
         ("read M\npython t.py $M", ["M"]),
         ("python t.py $1 $2", ["$1", "$2"]),
         ("case $(uname) in Linux) X=1;; esac\npython t.py $X", ["X"]),

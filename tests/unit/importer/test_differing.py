@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from safelaunch.config.write_job import job_yaml
+from safelaunch.importer.jobs import make_job
+from safelaunch.importer.shell.interpreter import follow
+from safelaunch.importer.state import ScriptCaller
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+JOB = "launcher: torchrun\nscript: t.py\nprocesses: 2\n"
+SOCKET = "import socket; s = socket.socket(); s.bind(('', 0)); print(s.getsockname()[1])"
+LEFT = "left to safelaunch, which takes a free port"
+TORCHRUN = "torchrun --nproc_per_node 2"
+
+
+@pytest.fixture(autouse=True)
+def _place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def imported(tmp_path: Path, text: str, **answers: str) -> list[str] | str:
+    """Return the jobs of a script, or what is asked for."""
+    (tmp_path / "t.sh").write_text(f"#!/bin/bash\n{text}\n")
+    environ = {"HOME": str(tmp_path)}
+    findings = follow("t.sh", ScriptCaller(environ, str(tmp_path), (), answers))
+    if findings.problems or findings.stop:
+        return ", ".join(p.name or p.reason for p in findings.problems) or str(findings.stop)
+    return [job_yaml(make_job(item, "t.sh", environ).keys, None) for item in findings.launches]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{TORCHRUN} --master_port $RANDOM t.py",
+        f"{TORCHRUN} --master_port=$((RANDOM % 1000 + 20000)) t.py",
+        f"{TORCHRUN} --master-port 29$((RANDOM % 10))$((RANDOM % 10)) t.py",
+        f"export MASTER_PORT=$RANDOM\n{TORCHRUN} t.py",
+        f"MASTER_PORT=$RANDOM {TORCHRUN} t.py",
+        f"export MASTER_PORT=$RANDOM\n{TORCHRUN} --master_port $MASTER_PORT t.py",
+        f"P=${{MASTER_PORT:-$((RANDOM + 1024))}}\n{TORCHRUN} --master_port ${{P}} t.py",
+        f": ${{P:=$RANDOM}}\n{TORCHRUN} --master_port $P t.py",
+        f"P=$(shuf -i 20000-30000 -n 1)\n{TORCHRUN} --master_port $P t.py",
+        f"P=$(seq 20000 30000 | shuf | head -n 1)\n{TORCHRUN} --master_port $P t.py",
+        f"P=$(expr 10000 + $(echo -n $SLURM_JOBID | tail -c 4))\n{TORCHRUN} --master_port $P t.py",
+        f'P=$(python3 -c "{SOCKET}")\n{TORCHRUN} --master_port $P t.py',
+        f"P=$(python find_free_port.py)\n{TORCHRUN} --master_port $P t.py",
+        f"free() {{ echo $((RANDOM + 1024)); }}\n{TORCHRUN} --master_port $(free) t.py",
+        f"{TORCHRUN} --rdzv_backend c10d --rdzv_endpoint localhost:$RANDOM --rdzv_id $$ t.py",
+        f"export MASTER_ADDR=$(hostname) MASTER_PORT=$RANDOM\n{TORCHRUN} t.py",
+        'A="--nproc_per_node 2 --master_port $RANDOM"\ntorchrun $A t.py',
+        'A=(--nproc_per_node 2)\nA+=(--master_port $RANDOM)\ntorchrun "${A[@]}" t.py',
+        f'C="{TORCHRUN} --master_port $RANDOM t.py"\n$C',
+        f'C="{TORCHRUN} --master_port $RANDOM t.py"\neval "$C"',
+    ],
+)
+def test_a_port_that_differs_at_each_start_is_left_to_safelaunch(text: str, tmp_path: Path) -> None:
+    assert imported(tmp_path, text) == [JOB]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (f"P=$RANDOM\n{TORCHRUN} --master_port $P t.py --port $P", "P"),
+        (f"P=$RANDOM\n{TORCHRUN} --master_port $P t.py out-$P", "P"),
+        (f"D=$(date +%s)\nP=$RANDOM\n{TORCHRUN} --master_port $P t.py --out $D", "D"),
+        (f"export P=$RANDOM\n{TORCHRUN} t.py --port $P", "P"),
+        (f"N=3\nexport P=$((RANDOM + N))\n{TORCHRUN} t.py", "P"),
+        (f"export P=$RANDOM\nP+=0\n{TORCHRUN} t.py", "P"),
+        (f"export P=$(shuf -i 1-9 < x)\n{TORCHRUN} t.py", "P"),
+        (f"f() {{ date; }}\nexport P=$(f)\n{TORCHRUN} t.py", "P"),
+        (
+            "export MASTER_PORT=$RANDOM\ntorchrun --nnodes 2 --node_rank 0 --master_addr h t.py",
+            "MASTER_PORT",
+        ),
+        (f"P=$RANDOM\n{TORCHRUN} --nnodes 2 --node_rank 0 --master_port $P t.py", "P"),
+        ("P=$RANDOM\nN=$((P % 4 + 1))\ntorchrun --nproc_per_node $N t.py", "P"),
+        (f"P=$RANDOM\nif [ $P -gt 9 ]; then X=1; fi\n{TORCHRUN} t.py $X", "P"),
+        (f"P=$(cat port)\n{TORCHRUN} --master_port $P t.py", "P"),
+        (f"{TORCHRUN} --master_port $PORT t.py", "PORT"),
+        (f"P=$((PORT + RANDOM))\n{TORCHRUN} --master_port $P t.py", "PORT"),
+    ],
+)
+def test_another_value_that_differs_is_asked_for(text: str, names: str, tmp_path: Path) -> None:
+    assert imported(tmp_path, text) == names
+
+
+@pytest.mark.parametrize(
+    ("value", "setup"),
+    [
+        ("$RANDOM", "'export MASTER_PORT=$RANDOM'"),
+        ("$((12000 + $RANDOM % 20000))", "'export MASTER_PORT=$((12000 + $RANDOM % 20000))'"),
+        ("$(shuf -i 1024-9999 -n 1)", "'export MASTER_PORT=$(shuf -i 1024-9999 -n 1)'"),
+        ('"29$((RANDOM % 100))"', "'export MASTER_PORT=\"29$((RANDOM % 100))\"'"),
+    ],
+)
+def test_an_exported_value_that_differs_is_made_anew_by_setup(
+    value: str, setup: str, tmp_path: Path
+) -> None:
+    text = f"export MASTER_PORT={value}\npython t.py"
+    assert imported(tmp_path, text) == [f"launcher: python\nscript: t.py\nsetup: [{setup}]\n"]
+
+
+def test_an_answer_is_the_port(tmp_path: Path) -> None:
+    text = f"P=$RANDOM\n{TORCHRUN} --master_port $P t.py"
+    assert imported(tmp_path, text, P="4001") == [f"{JOB}launcher_args:\n  master_port: 4001\n"]
+
+
+@pytest.mark.parametrize("setting", ["main_process_port", "main_process_ip"])
+def test_a_setting_that_is_left_to_safelaunch_is_noted(setting: str, tmp_path: Path) -> None:
+    (tmp_path / "t.sh").write_text(f"accelerate launch --num_processes 2 --{setting} $RANDOM t.py")
+    (launch,) = follow("t.sh", ScriptCaller({}, str(tmp_path))).launches
+    notes = make_job(launch, "t.sh", {}).notes
+    assert (1, f"`{setting}` differs at each start", LEFT) in notes
