@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from safelaunch.errors import ConfigError
 from safelaunch.launchers import load as load_launcher
 from safelaunch.launchers.common import is_single
+from safelaunch.launchers.flag_table import PASTED_LINE
 from safelaunch.model import Args, Topology
 from safelaunch.runtime.units import quantity
 
@@ -46,8 +47,16 @@ def read_topology(
     node_rank = _node_rank(values, origins, nodes)
     by_hand = node_rank is not None or needs.numbers_nodes(values.get("launcher_args", Args()))
     if nodes > 1 and not hosts and not by_hand:
+        what = f"`nodes: {nodes}` without `hosts`"
         hint = "hosts: [first, second]; or by hand `node_rank: 0` here, 1 on the next machine"
-        raise ConfigError(f"`nodes: {nodes}` without `hosts`", where=origins["nodes"], hint=hint)
+        if origins["nodes"] == PASTED_LINE:
+            what = f"the line is for {nodes} nodes and does not say which of them this machine is"
+            hint = (
+                "add its rank, 0 here and 1 on the next (`--node_rank`, accelerate's "
+                "`--machine_rank`, NODE_RANK); or start all: `safelaunch remote --host FIRST "
+                "--host SECOND -- LINE`"
+            )
+        raise ConfigError(what, where=origins["nodes"], hint=hint)
     if hosts and len(hosts) != nodes and not (by_hand and len(hosts) == 1):
         raise ConfigError(
             f"{quantity(len(hosts), 'host')} for {quantity(nodes, 'node')}",

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from support.cli_process import safelaunch
 
+from safelaunch.errors import ConfigError
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -146,3 +148,11 @@ def test_check_looks_into_a_shell_script(project: Path) -> None:
     result = safelaunch(project, "check", "--json", "bash", "train.sh")
     warnings = [r for r in json.loads(result.out)["results"] if r["id"] == "shell-script"]
     assert [(r["status"], r["evidence"][:14]) for r in warnings] == [("warn", "train.sh:2:3: ")]
+
+
+def test_a_line_for_two_nodes_says_how_to_number_them(tmp_path: Path) -> None:
+    line = "torchrun --nnodes=2 --nproc_per_node 2 --master_addr 10.0.0.1 train.py"
+    result = safelaunch(tmp_path, "run", "--dry-run", "--", *line.split())
+    assert result.code == ConfigError.exit_code
+    assert "does not say which of them this machine is" in result.err
+    assert "--node_rank" in result.err

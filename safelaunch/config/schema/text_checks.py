@@ -81,7 +81,8 @@ def check_text(node: Node) -> None:
         raise ConfigError(
             "this value looks like an access token or a private key",
             where=node.origin,
-            hint="name the variable under `env_from:`; its value is taken from your environment",
+            hint="export it as the variable that the program or a library of it reads, such as "
+            "HF_TOKEN, and name that under `env_from:`",
         )
 
 
@@ -97,7 +98,7 @@ def _is_utf8(text: str) -> bool:
 def check_secret(key: str, node: Node) -> None:
     """Refuse a password, token or key that a file holds under such a name."""
     if is_secret_name(key) and holds_secret(node):
-        name = re.sub(r"[^A-Z0-9]+", "_", key.upper())
+        name = re.sub(r"[^A-Z0-9]+", "_", re.sub(r"^export\s+", "", key).upper())
         raise ConfigError(
             f"`{key}`: a secret does not belong in a file",
             where=node.origin,

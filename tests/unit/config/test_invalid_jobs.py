@@ -503,6 +503,10 @@ def test_a_secret_in_a_file_is_refused(case: str, project: Project) -> None:
     assert "secret" in error.message or "access token" in error.message
 
 
+def test_an_exported_secret_keeps_its_name_in_the_hint(project: Project) -> None:
+    assert "`env_from: [HF_TOKEN]`" in str(project.refused(SECRETS["setup line"]).hint)
+
+
 def test_a_refused_secret_is_not_repeated(project: Project) -> None:
     assert "abcdef" not in str(project.refused(SECRETS["word with a flag"]))
 
