@@ -62,6 +62,11 @@ _FOLDERS = frozenset((
     "configs", "config", "logs", "saved_models", "tmp", "home", "mnt", "storage", "src",
 ))  # fmt: skip
 _DATA_NAME = r"data|index|meta|info|result|output|prompt|vocab"
+# words of options for files that a program writes, or that an earlier stage has written
+_WRITTEN_NAME = (
+    r"(?:^|[_.])(?:out|dst|dest|save|answers?|preds?|predictions?|upload|report|dump|log|metrics?|"
+    r"scores?|export|generated)(?:$|[_.])"
+)
 
 
 class NamedArgument(NamedTuple):
@@ -90,14 +95,15 @@ def named_arguments(args: Args) -> Iterator[NamedArgument]:
 def config_files(args: Args) -> list[NamedArgument]:
     """Return the arguments that name a configuration file; `option` is empty for a positional one.
 
-    Data is often JSON too: options whose names contain data, index, result or the like are skipped.
+    Data is often JSON too, and so is what a program writes: options whose names contain data,
+    index, answer, save or the like are skipped.
     """
     return [
         argument
         for argument in named_arguments(args)
         if argument.value.lower().endswith(_CONFIG_ENDS)
         and "://" not in argument.value
-        and not re.search(_DATA_NAME, argument.normalized)
+        and not re.search(f"{_DATA_NAME}|{_WRITTEN_NAME}", argument.normalized)
     ]
 
 

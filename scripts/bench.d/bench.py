@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from bad_input import bad_input
 from check import check
+from complaints import complaints
 from diagnose import diagnose
 from error_texts import error_texts
 from facts import facts
@@ -271,6 +272,7 @@ SUBJECTS: dict[str, Callable[[], Iterator[Row]]] = {
 OF_FOLDERS: dict[str, Callable[[Sequence[str]], Iterator[Row]]] = {
     "import": imports,
     "launches": launches,
+    "complaints": complaints,
 }
 
 

@@ -74,6 +74,23 @@ def launches(folders: Sequence[str]) -> Iterator[Row]:
         yield Row(f"launches of {launcher} as a line", shown, "none changed", not count["changed"])
 
 
+def recorded_launches(folders: Sequence[str]) -> Iterator[ScriptLaunch]:
+    """Yield the launches that the scripts below folders start, as recordings see them."""
+    scripts = [(folder, path) for folder in folders for path in _scripts(folder)]
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        for items in pool.map(_recorded, scripts, chunksize=4):
+            yield from items
+
+
+def _recorded(script: tuple[str, str]) -> list[ScriptLaunch]:
+    folder, path = script
+    os.chdir(folder)
+    caller = ScriptCaller({"HOME": os.path.expanduser("~"), "PATH": _PATH}, os.getcwd())
+    with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(SafelaunchError):
+        return record(path, caller).launches
+    return []
+
+
 def _row(what: str, count: Counter[str]) -> Row:
     scripts = sum(count[kind] for kind in _KINDS)
     shown = ", ".join(f"{kind} {count[kind]}" for kind in _KINDS if count[kind])

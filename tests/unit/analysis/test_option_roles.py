@@ -53,6 +53,11 @@ def test_a_mapping_is_read_as_it_stands() -> None:
         ("--config configs/a.yaml", [("config", "configs/a.yaml")]),
         ("conf/x.JSON --deepspeed=ds.json", [("", "conf/x.JSON"), ("deepspeed", "ds.json")]),
         ("--train_data a.json --output_file r.json --prompt_data p.json", []),
+        ("--dst a.json --answer-file b.json --pred_path c.json --log.file d.json", []),
+        (
+            "--rollout_config a.yaml --dialog b.json",
+            [("rollout_config", "a.yaml"), ("dialog", "b.json")],
+        ),
         ("--config https://example.org/a.yaml --lr 1", []),
     ],
 )
