@@ -59,7 +59,7 @@ def gpus(answers: Mapping[str, Any], other_tools: object) -> dict[str, Any]:
         "processes": _processes(reports, cards, as_dict(answers.get("users"))),
         "topology": _topology(reports.get("topology", Report()).matrix),
         "peers": _peers(reports.get("peers", Report()).peers),
-        "links": [asdict(link) for link in reports.get("links", Report()).links or ()],
+        "links": _links(reports),
         "fabric_manager": as_dict(answers.get("fabric_manager")) or None,
         "troubles": [asdict(error) for error in _errors(reports)],
         "late": _unanswered(as_dict(answers.get("said"))),
@@ -68,6 +68,14 @@ def gpus(answers: Mapping[str, Any], other_tools: object) -> dict[str, Any]:
         if other_tools is None
         else [card for tool in tools.values() for card in _other_cards(tool)],
     }
+
+
+def _links(reports: Mapping[str, Report]) -> list[dict[str, Any]]:
+    """Return the NVLinks of each GPU, with the errors that another command counts."""
+    links = reports.get("links", Report()).links or ()
+    counted = reports.get("link_errors", Report()).links or ()
+    recoveries = {link.card: link.recoveries for link in counted}
+    return [asdict(link) | {"recoveries": recoveries.get(link.card)} for link in links]
 
 
 def _read_answer(answer: Any) -> Report:

@@ -43,7 +43,7 @@ def fabric_manager(host: HostContext) -> Answer | None:
 
 @check("nvlink", needs=("gpus",), source="NVIDIA, nvidia-smi nvlink")
 def nvlink(host: HostContext) -> Answer | None:
-    """Whether GPUs that should be connected by NVLink are."""
+    """Whether GPUs that should be connected by NVLink are, by links without errors."""
     gpus = _shared_gpus(host)
     if gpus is None:
         return None
@@ -70,6 +70,19 @@ def nvlink(host: HostContext) -> Answer | None:
             f"GPU {', '.join(map(str, fewer))} has {active[fewer[0]]} of {most} NVLinks up",
             "`nvidia-smi nvlink -e` counts their errors; a reset of the GPUs or a reboot restores "
             "links that are not broken",
+        )
+    errors = {
+        entry["card"]: entry["recoveries"]
+        for entry in host.get("gpus", "links") or ()
+        if entry["card"] in gpus and entry.get("recoveries")
+    }
+    if errors:
+        shown = ", ".join(f"GPU {card}: {count}" for card, count in sorted(errors.items()))
+        return warn(
+            f"NVLinks recovered from errors since the driver was loaded ({shown})",
+            "run `nvidia-smi nvlink -e` before and after a job: where the numbers grow, NCCL waits "
+            "for that link at each recovery, and the GPU or its board needs service",
+            "facebookresearch/gcm, check-dcgmi nvlink: no recovery error is tolerated",
         )
     return None if topology is None else ok(f"connected: {fabric}")
 

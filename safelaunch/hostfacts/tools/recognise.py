@@ -55,7 +55,7 @@ def _read_lines(text: str, command: str) -> Report:
         return Report(vendor="nvidia", cards=cards, matrix=matrix, peers=peers)
     links = gpu_list.read_links(text)
     if links is not None and (
-        any(link.state != "unknown" for link in links.links or ())
+        any(link.state != "unknown" or link.recoveries is not None for link in links.links or ())
         or "nvlink" in (command + text).lower()
     ):
         return links

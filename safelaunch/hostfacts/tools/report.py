@@ -92,6 +92,7 @@ class NvLink:
     state: str = "unknown"
     active: int | None = None
     gb_s: float | None = None
+    recoveries: int | None = None  # how often links were trained anew since the driver was loaded
 
 
 @dataclass(frozen=True, slots=True)

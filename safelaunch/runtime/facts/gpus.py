@@ -22,6 +22,7 @@ _COMMANDS = {
     "topology": ["topo", "-m"],
     "peers": ["topo", "-p2p", "r"],
     "links": ["nvlink", "-s"],
+    "link_errors": ["nvlink", "-e"],
     "apps": [_APPS, "--format=csv"],
 }
 # on WSL it is not on the PATH of a login without a terminal

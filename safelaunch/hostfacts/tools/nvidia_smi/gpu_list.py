@@ -1,4 +1,4 @@
-"""Parses the lines of `nvidia-smi -L`, `--version` and `nvlink -s`."""
+"""Parses the lines of `nvidia-smi -L`, `--version`, `nvlink -s` and `nvlink -e`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from safelaunch.hostfacts.tools.report import Card, MigDevice, NvLink, Report
 _GPU = re.compile(r"^\W*GPU (\d{1,3}): (.+?)(?: \(UUID: ([^)\s]+)\)?)?\s*$")
 _MIG = re.compile(r"^\W*MIG (\S+)\s+Device\s+(\d+): (?:\(UUID: ([^)\s]+)\)?)?")
 _LINK = re.compile(r"^\W*Link (\d+): (?:<?(inactive)>?|(\d+(?:\.\d+)?) ?GB/s)", re.IGNORECASE)
+_RECOVERIES = re.compile(r"^\W*Link \d+: Recovery Errors: (\d{1,19})\s*$", re.IGNORECASE)
 _FIELD = re.compile(
     r"^\W*(NVIDIA-SMI|NVML|DRIVER|CUDA|KMD|CUDA UMD) version\s*:\s*(.*?)\s*$",
     re.MULTILINE | re.IGNORECASE,
@@ -52,7 +53,7 @@ def read_version(text: str) -> Report | None:
 
 
 def read_links(text: str) -> Report | None:
-    """Return the NVLinks of `nvidia-smi nvlink -s`; None if it names no GPU."""
+    """Return the NVLinks of `nvidia-smi nvlink -s` or `-e`; None if it names no GPU."""
     cards: list[tuple[Card, list[str]]] = []
     for line in text.splitlines():
         card = _GPU.match(line)
@@ -72,6 +73,9 @@ def _links(card: int, lines: list[str]) -> NvLink:
         speeds = [float(match[3]) for match in matches if match[3]]
         state = "active" if speeds else "inactive"
         return NvLink(card, state, len(speeds), max(speeds) if speeds else None)
+    recoveries = [int(match[1]) for match in map(_RECOVERIES.match, lines) if match is not None]
+    if recoveries:
+        return NvLink(card, recoveries=sum(recoveries))
     text = "\n".join(lines)
     for sign, state, active in _LINK_STATES:
         if sign.search(text):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -308,6 +309,25 @@ def test_a_gpu_with_fewer_links_than_the_others_is_named(project: Project) -> No
     broken = linked_gpus("NV6", "OK", *[A100] * 8, links="".join(lines[:last] + lines[last + 1 :]))
     result = run_check(project, job, broken, "nvlink")
     assert result.evidence == "GPU 7 has 5 of 6 NVLinks up"
+
+
+def link_errors(*recoveries: int) -> str:
+    """Return `nvidia-smi nvlink -e` of GPUs with one link, as stas00/ml-engineering shows it."""
+    return "".join(
+        f"GPU {at}: {A100[0]} (UUID: GPU-{at:08d})\n\t Link 0: Replay Errors: 3\n"
+        f"\t Link 0: Recovery Errors: {count}\n\t Link 0: CRC Errors: 5\n\n"
+        for at, count in enumerate(recoveries)
+    )
+
+
+def test_links_that_recovered_from_errors_are_named(project: Project) -> None:
+    job = TORCHRUN + "profile: a100-sxm\ngpus: auto\n"
+    links = "".join(f"GPU {at}: {A100[0]}\n\t Link 0: 25 GB/s\n" for at in range(2))
+    linked = partial(linked_gpus, "NV1", "OK", A100, A100, links=links)
+    assert run_check(project, job, linked(link_errors=link_errors(0, 0)), "nvlink").status == "ok"
+    result = run_check(project, job, linked(link_errors=link_errors(0, 2)), "nvlink")
+    assert result.status == "warn"
+    assert result.evidence.endswith("(GPU 1: 2)")
 
 
 def test_peer_access_that_is_switched_off_for_nothing_is_reported(project: Project) -> None:

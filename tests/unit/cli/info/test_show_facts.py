@@ -53,7 +53,7 @@ def test_a_missing_fabric_manager_is_shown() -> None:
 def test_every_recorded_output_can_be_shown() -> None:
     for record in records():
         answer = output(record["text"], command=record["command"])
-        names = ("query", "xml", "topology", "peers", "links", "apps", "list")
+        names = ("query", "xml", "topology", "peers", "links", "link_errors", "apps", "list")
         assert shown(said=dict.fromkeys(names, answer)).isprintable()
 
 
