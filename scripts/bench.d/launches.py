@@ -213,7 +213,7 @@ def _is_one_of(recorded: ScriptLaunch, read: ScriptLaunch) -> bool:
     texts, patterns = ([str(part) for part in _key(launch)] for launch in (recorded, read))
     pairs = zip(texts, patterns, strict=True)
     return all(
-        re.fullmatch(re.escape(pattern).replace(re.escape(ascii(DIFFERENT)[1:-1]), ".+"), text)
+        re.fullmatch(re.escape(pattern).replace(re.escape(ascii(DIFFERENT)[1:-1]), ".*"), text)
         for text, pattern in pairs
     )
 

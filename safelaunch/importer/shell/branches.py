@@ -27,6 +27,9 @@ class Branch(NamedTuple):
     follow: Callable[[], None]
 
 
+_LEAVING = ("`break`", "`continue`")
+
+
 def undecided(
     follower: Follower, branches: Sequence[Branch], state: State, why: Unresolved | None
 ) -> None:
@@ -54,6 +57,8 @@ def undecided(
             line, f"sources a file, depending on {why.reason}", f"{ASSUMED} absent"
         )
         return
+    if effect.stop in _LEAVING and state.loop and not effect.launch:
+        raise _UnresolvedRounds(why)
     if effect.launch or effect.stop:
         reason = effect.stop or f"whether `{effect.launch}` runs"
         if why.name is not None:
@@ -71,7 +76,7 @@ def _apply(effect: effects.Effects, why: Unresolved, state: State) -> None:
         state.unresolved_exports = why
     for name in sorted(effect.names):
         reason = f"`{name}` depends on {why.reason}"
-        state.assign(name, Unresolved(reason, state.line, why.name))
+        state.assign(name, Unresolved(reason, state.line, why.name, differs=why.differs))
         if name in effect.exports:
             state.export(name)
     if effect.folder:
@@ -176,8 +181,7 @@ def for_clause(follower: Follower, command: SyntaxNode, state: State) -> None:
         else:
             _for_numbers(follower, loop, body, state)
     except _UnresolvedRounds as e:
-        branches = [Branch([loop, *body], lambda: None), Branch([], lambda: None)]
-        undecided(follower, branches, state, e.why)
+        _undecided_loop(follower, command, state, e.why)
     finally:
         state.loop = outer
 
@@ -186,6 +190,14 @@ class _UnresolvedRounds(Exception):  # noqa: N818 - a value: why the rounds of a
     def __init__(self, why: Unresolved) -> None:
         super().__init__()
         self.why = why
+
+
+def _undecided_loop(
+    follower: Follower, command: SyntaxNode, state: State, why: Unresolved | None
+) -> None:
+    """Treat a loop as one that may run, or may not, as often as nobody can say."""
+    branches = [Branch([command], lambda: None), Branch([], lambda: None)]
+    undecided(follower, branches, state, why)
 
 
 def _items(loop: SyntaxNode, state: State) -> list[str]:
@@ -253,8 +265,7 @@ def while_clause(follower: Follower, command: SyntaxNode, state: State) -> None:
         for _ in range(MOST_ROUNDS):
             follower.conditions(condition, state)
             if state.status is None:
-                branches = [Branch([*body, *condition], lambda: None), Branch([], lambda: None)]
-                undecided(follower, branches, state, follower.doubt)
+                _undecided_loop(follower, command, state, follower.doubt)
                 return
             if (state.status == 0) == command.has("Until"):
                 state.status = status
@@ -262,6 +273,9 @@ def while_clause(follower: Follower, command: SyntaxNode, state: State) -> None:
             if not _round(follower, body, state):
                 return
             status = state.status
+    except _UnresolvedRounds as e:
+        _undecided_loop(follower, command, state, e.why)
+        return
     finally:
         state.loop = outer
     raise Stop("a loop without an end", command.line)

@@ -79,13 +79,24 @@ def _collect(
         ]
         skipped = {statement.span for branch in ends for statement in branch}
         effects.ends += [branch[0].line for branch in ends]
+        loops = [node.span for node in top.walk() if node.kind in ("ForClause", "WhileClause")]
         for node in top.walk(skipped):
+            if _leaves_loop(node, loops):
+                continue
             _variables(node, effects)
             _command(node, effects, state)
             name = (literal_words(node) or [""])[0]
             if name in state.functions and name not in functions:
                 functions.add(name)
                 _collect([state.functions[name].body], state, effects, functions)
+
+
+def _leaves_loop(node: SyntaxNode, loops: Sequence[tuple[int, int]]) -> bool:
+    """Whether a command is `break` or `continue` of a loop that is one of the statements."""
+    if literal_words(node) not in (["break"], ["continue"]):
+        return False
+    first, last = node.span
+    return any(start <= first and last <= end for start, end in loops)
 
 
 def _branches(node: SyntaxNode) -> Iterator[list[SyntaxNode]]:

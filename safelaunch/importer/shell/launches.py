@@ -33,7 +33,8 @@ def other_program(
     name, text = shown[0], activities.describe(shown)
     action = activities.find_action(shown)
     failure = next((item for item in items if isinstance(item, Unresolved)), None)
-    state.status, follower.doubt = None, state.fail(f"the result of `{text}`")
+    finds_port = programs.differs(shown, state)
+    state.status, follower.doubt = None, state.fail(f"the result of `{text}`", differs=finds_port)
     if state.output is not None:
         output = programs.output(shown, state) if failure is None else failure
         state.output.append(output)

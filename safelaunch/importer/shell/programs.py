@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from safelaunch.importer.activities import describe
 from safelaunch.importer.budget import LONGEST_VALUE
+from safelaunch.importer.findings import Unresolved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from safelaunch.importer.findings import Unresolved
     from safelaunch.importer.state import State
 
     Program = Callable[[list[str], str, State], str]
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 # Python that looks for a port: its text, or the name of its file
 _FREE_PORT = re.compile(r"\bsocket\b|\brandom\b|free_?port|ports?\.py$", re.IGNORECASE)
-_DIFFERING = frozenset(("shuf", "date", "hostname", "scontrol", "uuidgen", "od", "jot", "mktemp"))
+_DIFFERING = frozenset((
+    "shuf", "date", "hostname", "scontrol", "uuidgen", "od", "jot", "mktemp", "ss", "netstat",
+    "lsof", "nc", "fuser",
+))  # fmt: skip
 
 
 def output(words: list[str], state: State) -> str | Unresolved:
@@ -55,6 +58,8 @@ def differs(words: Sequence[str], state: State) -> bool:
     if os.path.basename(words[0]).startswith("python"):
         text = state.input if isinstance(state.input, str) else ""
         return any(map(_FREE_PORT.search, (*words[1:], text)))
+    if words[0] in FILTERS:
+        return isinstance(state.input, Unresolved) and state.input.differs
     return words[0] in _DIFFERING
 
 
