@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch import launchers
 from safelaunch.config.yaml_io.node import Node
@@ -30,49 +30,72 @@ _WITH_ENDPOINT = ("rdzv_backend", "rdzv_id")  # say how ranks meet at an endpoin
 _OUTCOME = "left to safelaunch, which takes a free port"
 
 
-def with_numbers(launch: ScriptLaunch) -> tuple[ScriptLaunch, dict[str, Unresolved]]:
-    """Return a launch with a number for each value that differs, and why that one does."""
+class NumberedLaunch(NamedTuple):
+    """A launch with a number in place of each value that differs, and why that one does.
+
+    What `setup` makes is not in its environment.
+    """
+
+    launch: ScriptLaunch
+    numbers: Mapping[str, Unresolved]
+    setup: Sequence[str]
+    notes: Sequence[Note]
+
+
+def numbered(launch: ScriptLaunch) -> NumberedLaunch:
+    """Return a launch whose words can be read as a line."""
     text = "\n".join((*launch.words, *(value or "" for value in launch.env.values())))
     unused = (str(n) for n in range(_FIRST_NUMBER, 65_536) if str(n) not in text)
-    numbers = {place: next(unused) for place in launch.different}
-    words = [_numbered(word, numbers.get(at)) for at, word in enumerate(launch.words)]
-    env = {
-        name: value if value is None else _numbered(value, numbers.get(name))
-        for name, value in launch.env.items()
-    }
-    reasons = {numbers[place]: why for place, why in launch.different.items()}
-    return replace(launch, words=tuple(words), env=env, different={}), reasons
+    setup, notes = list[str](), list[Note]()
+    numbers = dict[int | str, str]()
+    env = dict(launch.env)
+    for place, why in launch.different.items():
+        line = None if place in _SETTINGS else _setup_line(place, why, launch)
+        if line is None:
+            numbers[place] = next(unused)
+        else:
+            del env[str(place)]
+            setup.append(line)
+            notes.append(Note(why.line, f"`{place}`: {why.reason}", SETUP))
+    words = [_with_number(word, numbers.get(at)) for at, word in enumerate(launch.words)]
+    texts = {n: v if v is None else _with_number(v, numbers.get(n)) for n, v in env.items()}
+    reasons = {number: launch.different[place] for place, number in numbers.items()}
+    return NumberedLaunch(replace(launch, words=tuple(words), env=texts), reasons, setup, notes)
 
 
-def _numbered(text: str, number: str | None) -> str:
+def _setup_line(place: int | str, why: Unresolved, launch: ScriptLaunch) -> str | None:
+    """Return the shell line that exports a value, if no word of the launch has it too."""
+    in_words = {(w.line, w.name) for at, w in launch.different.items() if isinstance(at, int)}
+    source = why.source
+    if isinstance(place, int) or source is None or (why.line, why.name) in in_words:
+        return None
+    return f"export {place}={source.text}" if source.folder == launch.folder else None
+
+
+def _with_number(text: str, number: str | None) -> str:
     return text if number is None else re.sub(rf"\d*({DIFFERENT}\d*)+", number, text)
 
 
-def settle(
-    keys: Node, launch: ScriptLaunch, numbers: Mapping[str, Unresolved]
-) -> tuple[Node, list[str], list[Note]]:
-    """Return a job without what need not be in it, lines of `setup:` in its place, and notes."""
-    notes: list[Note] = []
-    launcher = keys.get("launcher")
-    is_one_node = keys.get("nodes") is None and keys.get("node_rank") is None
-    if is_one_node and launcher is not None and launchers.load(launcher.text).STARTS_RANKS:
+def settle(keys: Node, item: NumberedLaunch) -> tuple[Node, list[str], list[Note]]:
+    """Return a job without the rendezvous that differs, lines of `setup:` in its place, notes."""
+    setup, notes = [*item.setup], [*item.notes]
+    launcher, numbers = keys.get("launcher"), item.numbers
+    if keys.get("nodes") is not None or keys.get("node_rank") is not None:  # all need the same
+        return keys, setup, notes
+    if launcher is not None and launchers.load(launcher.text).STARTS_RANKS:
         for group in ("launcher_args", "env"):
             keys = _without_settings(keys, group, numbers, notes)
+    variables = list[tuple[Node, Node]]()
     env = keys.get("env")
-    if env is None:
-        return keys, [], notes
-    in_words = {(w.line, w.name) for place, w in launch.different.items() if isinstance(place, int)}
-    lines, variables = list[str](), list[tuple[Node, Node]]()
-    for name, value in env.items:
-        why = launch.different.get(name.text)
-        source = why.source if any(number in value.text for number in numbers) and why else None
-        is_shared = name.text in _SETTINGS and not is_one_node  # all nodes need the same
-        if why is None or source is None or is_shared or (why.line, why.name) in in_words:
+    for name, value in env.items if env is not None else ():
+        why = item.launch.different.get(name.text)
+        line = None if why is None else _setup_line(name.text, why, item.launch)
+        if why is None or line is None or not any(number in value.text for number in numbers):
             variables.append((name, value))
             continue
-        lines.append(f"export {name.text}={source}")
-        notes.append(Note(why.line, f"`{name.text}` differs at each start", SETUP))
-    return _with_items(keys, "env", variables), lines, notes
+        setup.append(line)
+        notes.append(Note(why.line, f"`{name.text}`: {why.reason}", SETUP))
+    return _with_items(keys, "env", variables), setup, notes
 
 
 def may_settle(place: int | str, items: Sequence[object], why: Unresolved) -> bool:

@@ -21,12 +21,19 @@ class Note(NamedTuple):
     outcome: str
 
 
+class ValueSource(NamedTuple):
+    """What stands behind the `=` of an assignment, and the folder of the shell there."""
+
+    text: str
+    folder: str
+
+
 class Unresolved(Exception):  # noqa: N818 - a value too: what the script alone cannot say
     """A value that the script alone does not say: why, where, and the variable to ask for.
 
     `differs`: it is another one at each start, such as a random port. `content` is then a text or
-    an array with `DIFFERENT` where that value stands, if so much can be said, and `source` the
-    text of bash that makes it, if that text needs nothing else of the script.
+    an array with `DIFFERENT` where that value stands, if so much can be said. `source` makes the
+    value, if that needs nothing else of the script.
     """
 
     def __init__(
@@ -37,7 +44,7 @@ class Unresolved(Exception):  # noqa: N818 - a value too: what the script alone 
         *,
         differs: bool = False,
         content: str | dict[int | str, str] | None = None,
-        source: str | None = None,
+        source: ValueSource | None = None,
     ) -> None:
         super().__init__(reason)
         self.reason = reason
@@ -52,13 +59,16 @@ class Unresolved(Exception):  # noqa: N818 - a value too: what the script alone 
         return self._copy(self.content, self.name or name, self.source)
 
     def with_content(
-        self, content: str | dict[int | str, str] | None, source: str | None = None
+        self, content: str | dict[int | str, str] | None, source: ValueSource | None = None
     ) -> Unresolved:
         """Return the same as the reason why a larger content cannot be said."""
         return self._copy(content, self.name, source)
 
     def _copy(
-        self, content: str | dict[int | str, str] | None, name: str | None, source: str | None
+        self,
+        content: str | dict[int | str, str] | None,
+        name: str | None,
+        source: ValueSource | None,
     ) -> Unresolved:
         return Unresolved(
             self.reason, self.line, name, differs=self.differs, content=content, source=source

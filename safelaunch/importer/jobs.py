@@ -42,18 +42,18 @@ class ScriptJob:
 
 def make_job(launch: ScriptLaunch, script: str, environ: Mapping[str, str]) -> ScriptJob:
     """Return the job of a launch. Raises ConfigError where its line cannot be one."""
-    numbered, numbers = differing.with_numbers(launch)
-    line, prepended, extended = _environment(numbered, environ)
+    item = differing.numbered(launch)
+    line, prepended, extended = _environment(item.launch, environ)
     notes = [
         Note(launch.line, f"{name} extends yours, which is not set", "written without it")
         for name, value in launch.env.items()
         if value is not None and CALLER_VALUE in value and name not in environ
     ]
     try:
-        read = _read(line, numbered, environ)
+        read = _read(line, item.launch, environ)
     except ConfigError as e:
         raise ConfigError(e.message, where=f"{script}:{launch.line}", hint=e.hint) from None
-    keys, anew, settled = differing.settle(read.tree, launch, numbers)
+    keys, anew, settled = differing.settle(read.tree, item)
     notes += settled
     notes += [Note(launch.line, text, "as `safelaunch run -- LINE` does") for text in read.notes]
     notes += [
@@ -80,14 +80,14 @@ def make_job(launch: ScriptLaunch, script: str, environ: Mapping[str, str]) -> S
 def ask_for_differing(findings: Findings, environ: Mapping[str, str]) -> None:
     """Make a problem of what differs at each start, where safelaunch cannot choose it."""
     for launch in findings.launches:
-        numbered, numbers = differing.with_numbers(launch)
-        if not numbers:
+        item = differing.numbered(launch)
+        if not item.numbers:
             continue
         try:
-            tree = _read(_environment(numbered, environ)[0], numbered, environ).tree
+            tree = _read(_environment(item.launch, environ)[0], item.launch, environ).tree
         except ConfigError:  # it is raised again for the job, with the line
             continue
-        for problem in differing.left(differing.settle(tree, launch, numbers)[0], numbers):
+        for problem in differing.left(differing.settle(tree, item)[0], item.numbers):
             findings.problem(problem)
 
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.importer.budget import LONGEST_VALUE, MOST_ITEMS, Budget
-from safelaunch.importer.findings import Redirection, Stop, Unresolved, UnsetName
+from safelaunch.importer.findings import DIFFERENT, Redirection, Stop, Unresolved, UnsetName
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -291,10 +291,10 @@ class State:
                 continue
             content = variable.content
             if variable.is_exported and isinstance(content, Unresolved):
-                if not isinstance(content.content, str):
+                if not isinstance(content.content, str) and content.source is None:
                     raise content
                 different[name] = content
-                content = content.content
+                content = content.content if isinstance(content.content, str) else DIFFERENT
             if variable.is_exported and isinstance(content, str):
                 env[name] = content
             elif name in self.caller.environ:

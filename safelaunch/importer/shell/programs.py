@@ -48,11 +48,6 @@ def output(words: list[str], state: State) -> str | Unresolved:
         return unresolved
 
 
-def is_known(name: str) -> bool:
-    """Whether a program makes its output of its arguments, its input and the machine alone."""
-    return name in PROGRAMS or name in _DIFFERING or name in ("echo", "python", "python3")
-
-
 def differs(words: Sequence[str], state: State) -> bool:
     """Whether a program prints something else at each start, or on each machine."""
     if os.path.basename(words[0]).startswith("python"):

@@ -16,6 +16,7 @@ JOB = "launcher: torchrun\nscript: t.py\nprocesses: 2\n"
 SOCKET = "import socket; s = socket.socket(); s.bind(('', 0)); print(s.getsockname()[1])"
 LEFT = "left to safelaunch, which takes a free port"
 TORCHRUN = "torchrun --nproc_per_node 2"
+AT_P = f"{TORCHRUN} --master_port $P t.py"
 
 
 @pytest.fixture(autouse=True)
@@ -43,17 +44,17 @@ def imported(tmp_path: Path, text: str, **answers: str) -> list[str] | str:
         f"MASTER_PORT=$RANDOM {TORCHRUN} t.py",
         f"export MASTER_PORT=$RANDOM\n{TORCHRUN} --master_port $MASTER_PORT t.py",
         f"P=${{MASTER_PORT:-$((RANDOM + 1024))}}\n{TORCHRUN} --master_port ${{P}} t.py",
-        f": ${{P:=$RANDOM}}\n{TORCHRUN} --master_port $P t.py",
-        f"P=$(shuf -i 20000-30000 -n 1)\n{TORCHRUN} --master_port $P t.py",
-        f"P=$(seq 20000 30000 | shuf | head -n 1)\n{TORCHRUN} --master_port $P t.py",
-        f"P=$(expr 10000 + $(echo -n $SLURM_JOBID | tail -c 4))\n{TORCHRUN} --master_port $P t.py",
+        f": ${{P:=$RANDOM}}\n{AT_P}",
+        f"P=$(shuf -i 20000-30000 -n 1)\n{AT_P}",
+        f"P=$(seq 20000 30000 | shuf | head -n 1)\n{AT_P}",
+        f"P=$(expr 10000 + $(echo -n $SLURM_JOBID | tail -c 4))\n{AT_P}",
         f'P=$(python3 -c "{SOCKET}")\n{TORCHRUN} --master_port $P t.py',
-        f"P=$(python find_free_port.py)\n{TORCHRUN} --master_port $P t.py",
+        f"P=$(python find_free_port.py)\n{AT_P}",
         f"free() {{ echo $((RANDOM + 1024)); }}\n{TORCHRUN} --master_port $(free) t.py",
-        f"P=29500\nwhile lsof -i:$P; do P=$((P + 1)); done\n{TORCHRUN} --master_port $P t.py",
-        f"P=2\nwhile ss -tln | grep -q :$P; do ((P++)); done\n{TORCHRUN} --master_port $P t.py",
-        f"for p in 1; do if ! nc a $p; then P=$p; break; fi; done\n{TORCHRUN} --master_port $P t.py",
-        f"f() {{ while :; do ss | grep $1 || break; done; echo $1; }}\n{TORCHRUN} --master_port $(f 2) t.py",
+        f"P=29500\nwhile lsof -i:$P; do P=$((P + 1)); done\n{AT_P}",
+        f"P=2\nwhile ss -tln | grep -q :$P; do ((P++)); done\n{AT_P}",
+        f"for p in 1; do if ! nc a $p; then P=$p; break; fi; done\n{AT_P}",
+        f"f() {{ while :; do ss | grep x || break; done; echo 2; }}\nP=$(f)\n{AT_P}",
         f"{TORCHRUN} --rdzv_backend c10d --rdzv_endpoint localhost:$RANDOM --rdzv_id $$ t.py",
         f"export MASTER_ADDR=$(hostname) MASTER_PORT=$RANDOM\n{TORCHRUN} t.py",
         'A="--nproc_per_node 2 --master_port $RANDOM"\ntorchrun $A t.py',
@@ -84,11 +85,11 @@ def test_a_port_that_differs_at_each_start_is_left_to_safelaunch(text: str, tmp_
         (f"P=$RANDOM\n{TORCHRUN} --nnodes 2 --node_rank 0 --master_port $P t.py", "P"),
         ("P=$RANDOM\nN=$((P % 4 + 1))\ntorchrun --nproc_per_node $N t.py", "P"),
         (f"P=$RANDOM\nif [ $P -gt 9 ]; then X=1; fi\n{TORCHRUN} t.py $X", "P"),
-        (f"P=$(cat port)\n{TORCHRUN} --master_port $P t.py", "P"),
-        (f"P=1\nif [ -f x ]; then P=2; fi\n{TORCHRUN} --master_port $P t.py", "P"),
-        (f"for x in 1 2; do [ -f $x ] && break; P=$x; done\n{TORCHRUN} --master_port $P t.py", "P"),
+        (f"P=$(cat port)\n{AT_P}", "P"),
+        (f"P=1\nif [ -f x ]; then P=2; fi\n{AT_P}", "P"),
+        (f"for x in 1 2; do [ -f $x ] && break; P=$x; done\n{AT_P}", "P"),
         (f"{TORCHRUN} --master_port $PORT t.py", "PORT"),
-        (f"P=$((PORT + RANDOM))\n{TORCHRUN} --master_port $P t.py", "PORT"),
+        (f"P=$((PORT + RANDOM))\n{AT_P}", "PORT"),
     ],
 )
 def test_another_value_that_differs_is_asked_for(text: str, names: str, tmp_path: Path) -> None:
@@ -104,15 +105,59 @@ def test_another_value_that_differs_is_asked_for(text: str, names: str, tmp_path
         ('"29$((RANDOM % 100))"', "'export MASTER_PORT=\"29$((RANDOM % 100))\"'"),
     ],
 )
-def test_an_exported_value_that_differs_is_made_anew_by_setup(
+def test_an_exported_port_of_a_program_without_launcher_is_made_anew_by_setup(
     value: str, setup: str, tmp_path: Path
 ) -> None:
     text = f"export MASTER_PORT={value}\npython t.py"
     assert imported(tmp_path, text) == [f"launcher: python\nscript: t.py\nsetup: [{setup}]\n"]
 
 
+@pytest.mark.parametrize(
+    ("text", "setup"),
+    [
+        ("export X=$(which python)", "export X=$(which python)"),
+        (
+            "export X=$(git rev-parse HEAD 2>/dev/null)",
+            "export X=$(git rev-parse HEAD 2>/dev/null)",
+        ),
+        ("export N=$(nvidia-smi -L | wc -l)", "export N=$(nvidia-smi -L | wc -l)"),
+        ("P=$(which python)\nexport X=a:$P:b", "export X=a:$(which python):b"),
+        ("P=/opt\nexport X=$(ls $P)", "export X=$(ls /opt)"),
+        ("export PYTHONPATH=$PYTHONPATH:$(which x)", "export PYTHONPATH=$PYTHONPATH:$(which x)"),
+        (
+            "export PYTHONPATH=${PYTHONPATH}:$(which x)\nexport PYTHONPATH=$PYTHONPATH:.",
+            "export PYTHONPATH=${PYTHONPATH}:$(which x):.",
+        ),
+    ],
+)
+def test_an_export_that_a_program_makes_is_made_by_setup(
+    text: str, setup: str, tmp_path: Path
+) -> None:
+    (tmp_path / "t.py").touch()
+    expected = f"launcher: python\nscript: t.py\nsetup: ['{setup}']\n"
+    assert imported(tmp_path, f"{text}\npython t.py") == [expected]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("export X=$(which python)\npython t.py $X", "X"),
+        ("export X=$(echo $DATA)\npython t.py", "DATA"),
+        ("cd sub\nexport X=$(ls)\ncd ..\npython t.py", "X"),
+        ("P=\"$(which 'a b')\"\nexport X=$P\npython t.py", "P"),
+        ("P='a b'\nexport X=$(ls $P)\npython t.py", "X"),
+        ("export X=$(ls <(cat y))\npython t.py", "X"),
+    ],
+)
+def test_an_export_that_needs_the_script_is_asked_for(
+    text: str, names: str, tmp_path: Path
+) -> None:
+    (tmp_path / "sub").mkdir()
+    assert names in imported(tmp_path, text)
+
+
 def test_an_answer_is_the_port(tmp_path: Path) -> None:
-    text = f"P=$RANDOM\n{TORCHRUN} --master_port $P t.py"
+    text = f"P=$RANDOM\n{AT_P}"
     assert imported(tmp_path, text, P="4001") == [f"{JOB}launcher_args:\n  master_port: 4001\n"]
 
 
