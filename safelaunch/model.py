@@ -457,6 +457,9 @@ class NodePlan:
     prefix: int = 0  # how many words of argv stand in front of the launcher's command
     # of profile variables in `env` whose need depends on a version that only the start can read
     open_gates: Mapping[str, tuple[Gate, ...]] = field(default_factory=dict)
+    # variables that each rank sets for itself where it has none of their group, so that a hang
+    # leaves evidence: {group: variables}
+    evidence: Mapping[str, tuple[EnvVar, ...]] = field(default_factory=dict)
 
     @property
     def requested(self) -> tuple[str, ...]:

@@ -196,6 +196,16 @@ def _print_environment(node: NodePlan, several: bool) -> None:
     for description, names in computed.items():
         click.echo(f"  {', '.join(names)}")
         _print_indented(description)
+    _print_evidence(node)
+
+
+def _print_evidence(node: NodePlan) -> None:
+    """Print what each rank sets for itself."""
+    for group in node.evidence.values():
+        click.echo(f"  {' '.join(f'{var.name}={var.value}' for var in group)}")
+        _print_indented(f"{group[0].computed}: {group[0].why}")
+        for key in ("cost", "source"):
+            _print_indented(f"{key}: {getattr(group[0], key)}")
 
 
 def _print_indented(text: str) -> None:

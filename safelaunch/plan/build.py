@@ -30,7 +30,7 @@ from safelaunch.model import (
     parent_path,
     text,
 )
-from safelaunch.plan import gates
+from safelaunch.plan import evidence, gates
 from safelaunch.plan import warnings as plan_warnings
 from safelaunch.plan.fingerprint import fingerprint
 from safelaunch.runtime.start.accelerators import ACCELERATORS
@@ -213,6 +213,10 @@ def _map_words(node: NodePlan, function: Callable[[Word], Word]) -> NodePlan:
         files=tuple((name, function(body)) for name, body in node.files),
         resume_argv=map_all(node.resume_argv),
         fresh_argv=map_all(node.fresh_argv),
+        evidence={
+            group: tuple(_map_variable(var, function) for var in rows)
+            for group, rows in node.evidence.items()
+        },
     )
 
 
@@ -317,6 +321,7 @@ def _node(
         assets=job.assets,
         prefix=len(job.prefix),
         open_gates=_open_gates(selection, env, _runs_python(job, command)),
+        evidence=evidence.variables(job, command, kind, env, starts_ranks=launcher.STARTS_RANKS),
     )
     if resolved.flags.remote and job.assets:
         node = _with_assets_of_host(node, resolved.job, job)

@@ -71,12 +71,18 @@ def _node(plan: Plan, node: NodePlan) -> dict[str, Any]:
 
 
 def _optional(node: NodePlan) -> dict[str, Any]:
-    """Return the words of later attempts and the assets, of jobs that have them."""
+    """Return the words of later attempts, what ranks set, and the assets, of jobs with them."""
     optional: dict[str, Any] = {}
     if node.resume_argv is not None:
         optional["resume_argv"] = [str(word) for word in node.resume_argv]
     if node.rungs:
         optional["rungs"] = [{var.name: str(var.value) for var in rung} for rung in node.rungs]
+    if node.evidence:
+        optional["evidence"] = {
+            var.name: {**_variable(var), "value": str(var.value)}
+            for group in node.evidence.values()
+            for var in group
+        }
     if node.assets:
         optional["assets"] = [
             {"name": a.name, "path": a.path, "place": str(a.place), "origin": str(a.origin)}

@@ -275,6 +275,7 @@ class RunRecord(Record):
     python: Nullable[str] = None  # interpreter of the job
     gpus: Nullable[Sequence[str]] = None  # visible GPUs; null: all
     capture: bool = False  # whether ranks record what ends them
+    evidence: Sequence[str] = ()  # what ranks record of their collectives: flight, nccl
     logs: Sequence[str] = ()  # globs of the framework's own log files
     log_cap: Nullable[int] = None  # bytes at most of one log file
     max_duration: Nullable[float] = None  # seconds until the run is stopped
@@ -718,6 +719,7 @@ class PlannedNode(Record):
     script: str = ""  # text of launch.sh
     resume_argv: Sequence[str] | None = None  # command of an attempt that goes on from a checkpoint
     rungs: Sequence[Mapping[str, str]] = ()  # variables of each step of the NCCL ladder
+    evidence: Mapping[str, PlannedVariable] = {}  # variables that each rank sets for itself
     assets: Sequence[Mapping[str, str]] = ()  # name, path, place and origin of each asset
 
 

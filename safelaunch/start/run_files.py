@@ -128,6 +128,8 @@ def _run_record(
         python=str(node.interpreter.path),
         gpus=preflight.visible_gpus(node, environ),
     )
+    if node.evidence:
+        record.evidence = list(node.evidence)
     record.update(RunRecord.from_json(supervision_json(plan.supervision)))
     record.again = restart_scripts.spec(plan, run_id)
     record.fingerprint, record.resumes = dict(plan.fingerprint), plan.resumes

@@ -327,6 +327,22 @@ def _capture(who: "tuple[str, str, str, str]") -> None:
         sys.path.remove(FOLDER)
 
 
+def _arm(who: "tuple[str, str, str, str]", groups: "list[str]") -> None:
+    """Let a hang of a rank leave evidence; what a rank starts inherits that."""
+    sys.path.insert(0, FOLDER)
+    try:
+        import safelaunch_evidence  # type: ignore[import-not-found,unused-ignore]
+
+        sys.path.remove(FOLDER)
+        node, rank, attempt, _ = who
+        safelaunch_evidence.arm(node, rank, attempt, groups)
+    except Exception:  # noqa: BLE001,S110 - the job matters more than evidence of its failure
+        pass
+    finally:
+        if FOLDER in sys.path:
+            sys.path.remove(FOLDER)
+
+
 def _world_error(who: "tuple[str, str, str, str]") -> str:
     """Return that a rank of several nodes is in a smaller world than was planned, else "".
 
@@ -375,6 +391,9 @@ def _start() -> None:
         try:
             _chain()
         finally:
+            groups = os.environ.get("SAFELAUNCH_EVIDENCE", "")
+            if who and groups:
+                _arm(who, groups.split(","))
             if who and os.environ.get("SAFELAUNCH_CAPTURE"):
                 _capture(who)
             elif who and _world_error(who):

@@ -47,6 +47,8 @@ def job_environment(run: RunRecord, node_dir: str, attempt: int, out: int) -> di
         environment["SAFELAUNCH_CAPTURE"] = "1"
         if run.single:
             environment["SAFELAUNCH_SINGLE"] = run.single
+        if run.evidence:
+            environment["SAFELAUNCH_EVIDENCE"] = ",".join(run.evidence)
     if len(run.hosts) > 1 and run.rank_logs:
         environment["SAFELAUNCH_WORLD_SIZE"] = str(run.world_size or "")
     if run.rank_logs or run.capture:
