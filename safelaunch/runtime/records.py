@@ -344,6 +344,43 @@ class RankStack(Record):
     cpu: Nullable[float] = None  # cores in use
 
 
+class Collective(Record):
+    """An operation of several ranks, as torch's flight recorder has it."""
+
+    group: str = ""  # process group: its description and name
+    members: Nullable[Sequence[int]] = None  # ranks of the group; null: not recorded
+    number: int = 0  # number in its group, from 1
+    operation: str = ""  # all_reduce, ...
+    sizes: str = ""  # sizes of its tensors
+    elements: Sequence[int] = ()  # elements of all inputs, and of all outputs
+    types: str = ""  # types of its inputs
+    state: str = ""  # scheduled, started or completed
+    peer: Nullable[int] = None  # rank at the other end of a send or recv
+    time: float = 0.0  # when it was called, seconds since 1970
+    frame: Nullable[StackFrame] = None  # the user's line that called it
+
+
+class RankCollectives(Record):
+    """What a rank was in as it wrote a dump of its flight recorder."""
+
+    waits: Sequence[Collective] = ()  # of each group the first that is not complete
+    earlier: Sequence[Collective] = ()  # those before it
+    last: Sequence[Collective] = ()  # of each group the last that was called
+    newest: Nullable[Collective] = None  # the last of all
+
+
+class CollectiveReport(Record):
+    """Why a collective did not end, by the dumps of the ranks."""
+
+    kind: str = "unknown"  # desync, slow-rank, stuck or unknown
+    what: str = ""  # who waits where, in one sentence
+    rank: Nullable[int] = None  # rank that the others wait for, or that is in another one
+    frame: Nullable[StackFrame] = None  # its line of code
+    advice: str = ""  # what to do
+    folder: str | None = None  # folder of the dumps
+    ranks: Mapping[str, RankCollectives] = {}  # rank -> what it was in
+
+
 class HangReport(Record):
     """A suspected hang, and the evidence that was gathered."""
 
@@ -357,6 +394,7 @@ class HangReport(Record):
     frame: Nullable[StackFrame] = None  # line of code that it is at
     advice: str = ""  # what to do
     flight: Sequence[str] = ()  # dumps of NCCL's flight recorder
+    collectives: CollectiveReport | None = None  # what they show
     ranks: Mapping[str, RankStack] = {}  # rank -> its stack
 
 
@@ -577,6 +615,7 @@ class Failure(Record):
     restart: str | None = None  # whether a restart helps: may-help or useless
     source: Sequence[str] = ()  # where the signature comes from
     unmet: Sequence[str] = ()  # conditions of `success` that are not met
+    collectives: CollectiveReport | None = None  # why a collective did not end
 
     @property
     def is_unrecognised(self) -> bool:

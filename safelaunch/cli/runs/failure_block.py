@@ -54,6 +54,8 @@ def block(failure: Failure, width: int, run: str = "") -> list[str]:
     lines += _others(failure, width)
     if failure.proof:  # of a hang: what each rank does
         lines += labelled("proof", failure.proof, width, 6)
+    if failure.collectives is not None and failure.collectives.folder:
+        lines += with_label("dumps", [failure.collectives.folder])
     lines += _output(failure, width)
     lines += _log(failure, width, run)
     if failure.remedy:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from safelaunch.runtime.collectives import dumps, verdict
 from safelaunch.runtime.failure import (
     blame,
     elastic_report,
@@ -315,7 +316,24 @@ def _to_failure(
     _add_remedy(failure, first, _advice(first, frame, around, kills, disk))
     if failure.is_unrecognised:
         _add_library(failure, frames, around)
+    if failure.role != "root" or failure.class_name == verdict.TIMEOUT:
+        _add_collectives(failure, attempt)
     return failure
+
+
+def _add_collectives(failure: Failure, attempt: EndedAttempt) -> None:
+    """Say which rank was in which collective, where the ranks have left dumps."""
+    folder = dumps.folder(attempt.node_dir, attempt.number)
+    states = dumps.read_all(
+        dumps.paths(folder), lambda frames: log_tails.user_frame(frames, attempt.roots)
+    )
+    if not states:
+        return
+    report = verdict.report(states)
+    report.folder = folder
+    if report.frame is not None:
+        report.frame = _frame([report.frame], attempt.roots)
+    verdict.explain(failure, report)
 
 
 def _add_library(failure: Failure, frames: list[StackFrame], around: Surroundings) -> None:

@@ -18,6 +18,7 @@ import signal
 import time
 
 from safelaunch.runtime import processes
+from safelaunch.runtime.collectives import dumps
 from safelaunch.runtime.hang import flight_recorder, proc_stack, stacks
 from safelaunch.runtime.records import HangReport, RankStack, StackFrame
 
@@ -25,7 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Optional, Tuple
 
-    from safelaunch.runtime.records import RunRecord
+    from safelaunch.runtime.records import CollectiveReport, RunRecord
 
     EarlyExit = Tuple[int, str, Optional[StackFrame], str]  # rank, left or thread, frame, text
 
@@ -101,7 +102,11 @@ class Evidence:
         probed = {target.rank: target.report for target in self.targets}
         summary, odd = stacks.summarise(probed) if probed else ("no rank is running", None)
         exits = self._early_exits(list(probed))
-        summary = "\n".join([*(text for *_, text in exits[:MAX_EXITS]), summary])
+        collectives = self._collectives()
+        lines = [text for *_, text in exits[:MAX_EXITS]]
+        if collectives is not None and collectives.what:
+            lines.append(f"{collectives.kind}: {collectives.what}")
+        summary = "\n".join([*lines, summary])
         _write(os.path.join(self.folder, "summary.txt"), (summary + "\n").encode())
         _write(os.path.join(self.folder, "samples.csv"), _samples(self.dir))
         fields = ("pid", "how", "frame", "call", "state", "wchan", "cpu")
@@ -110,6 +115,8 @@ class Evidence:
             for rank, report in probed.items()
         }
         rank, frame, advice = _blame(odd, probed, exits)
+        if rank is None and collectives is not None and collectives.what:
+            rank, frame, advice = collectives.rank, collectives.frame, collectives.advice
         report = HangReport(
             folder=self.folder,
             summary=summary,
@@ -119,7 +126,25 @@ class Evidence:
             flight=[t.flight.copied for t in self.targets if t.flight and t.flight.copied],
             ranks=ranks,
         )
+        if collectives is not None:
+            report.collectives = collectives
         self.folder = ""
+        return report
+
+    def _collectives(self) -> CollectiveReport | None:
+        """Return what the copied dumps of the flight recorders show; None without any."""
+        from safelaunch.runtime.collectives import verdict
+        from safelaunch.runtime.failure import log_tails
+
+        roots = list(self.run.roots)
+        states = dumps.read_all(
+            dumps.paths(self.folder, flight_recorder.COPY),
+            lambda frames: log_tails.user_frame(frames, roots),
+        )
+        if not states:
+            return None
+        report = verdict.report(states)
+        report.folder = self.folder
         return report
 
     def _early_exits(self, alive: list[int]) -> list[EarlyExit]:
@@ -223,7 +248,9 @@ class RankProbe:
         _write(os.path.join(self.owner.folder, f"rank-{self.rank}.kernel.txt"), text)
         names = ("PATH", *flight_recorder.NAMES)
         environ = {} if state == "D" else proc_stack.environ(self.pid, names)
-        self.flight = flight_recorder.FlightRecorder(self.rank, environ, proc_stack.cwd(self.pid))
+        own = os.path.join(dumps.folder(self.owner.dir, self.owner.attempt or 1), dumps.PREFIX)
+        cwd = proc_stack.cwd(self.pid)
+        self.flight = flight_recorder.FlightRecorder(self.rank, environ, cwd, own)
         self.flight.request()
         self._spy(now, environ.get("PATH", ""))
 

@@ -1,9 +1,10 @@
 """Requests a dump of a rank's NCCL flight recorder: each collective and how far it got.
 
-Enabled by the user with TORCH_NCCL_DEBUG_INFO_PIPE_FILE=<stem>: torch >= 2.4 then makes the named
-pipe `<stem><rank>.pipe`, and whatever is written there makes it dump, once a second at most, into
+Enabled with TORCH_NCCL_DEBUG_INFO_PIPE_FILE=<stem>, by the user, or by the rank for itself, which
+/proc does not show (site/safelaunch_evidence.py). torch >= 2.4 then makes the named pipe
+`<stem><rank>.pipe`, and whatever is written there makes it dump, once a second at most, into
 `<prefix><rank>`, while the job goes on (ProcessGroupNCCL.cpp, DumpPipe; FlightRecorder.cpp). The
-prefix is TORCH_FR_DUMP_TEMP_FILE (2.9), its older name, or a default of its own.
+prefix is TORCH_FR_DUMP_TEMP_FILE (2.8), its older name, or a default of its own.
 `torchfrtrace <folder> -p nccl-rank-` reads the copies.
 """
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
 PREFIXES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 NAMES = (PIPE, *PREFIXES, "XDG_CACHE_HOME", "HOME")
+COPY = "nccl-rank-"  # name of a copy, before the rank
 SETTLE = 0.5  # seconds without growth after which a dump counts as complete
 PIECE = 1 << 20  # bytes copied at a time: about 1 ms
 MAX_DUMP = 64 << 20  # bytes of a dump that are copied: 2,000 entries are 2 MB
@@ -27,7 +29,8 @@ MAX_DUMP = 64 << 20  # bytes of a dump that are copied: 2,000 entries are 2 MB
 class FlightRecorder:
     """One rank's recorder: requests a dump and copies it piece by piece; never blocks."""
 
-    def __init__(self, rank: int, environ: dict[str, str], cwd: str) -> None:
+    def __init__(self, rank: int, environ: dict[str, str], cwd: str, own: str = "") -> None:
+        """Prepare for one rank; `own` is the stem that ranks set for themselves."""
         self.rank = rank
         self.requested = False
         self.copied = ""  # path of the copy
@@ -36,6 +39,8 @@ class FlightRecorder:
         self.since = 0.0
         self.stem = os.path.join(cwd, environ.get(PIPE, "")) if environ.get(PIPE) else ""
         self.dumps = [os.path.join(cwd, p) + str(rank) for p in _prefixes(environ)]
+        if not self.stem and own and os.path.exists(f"{own}{rank}.pipe"):
+            self.stem, self.dumps = own, [f"{own}{rank}"]
         self.before = {path: _stamp(path) for path in self.dumps} if self.stem else {}
 
     def request(self) -> None:
@@ -67,7 +72,7 @@ class FlightRecorder:
             if stamp[1] != self.size:
                 self.size, self.since = stamp[1], now
             elif now - self.since >= SETTLE:
-                self.copying = self._copy(path, os.path.join(folder, f"nccl-rank-{self.rank}"))
+                self.copying = self._copy(path, os.path.join(folder, f"{COPY}{self.rank}"))
         return False
 
     def _copy(self, source: str, target: str) -> Iterator[None]:

@@ -149,7 +149,20 @@ def failure(nodes: Sequence[NodeFailure]) -> Failure | None:
                 end.after = round(end.time - first.time, 6)
             others.append(end)
     first.others = others
+    _combine_collectives(first, failures)
     return first
+
+
+def _combine_collectives(first: Failure, failures: Sequence[Failure]) -> None:
+    """Say why a collective did not end, from the dumps of all nodes."""
+    reports = [own.collectives for own in failures if own.collectives is not None]
+    if len(reports) < 2:  # noqa: PLR2004 - one knows it all
+        return
+    from safelaunch.runtime.collectives import verdict
+
+    combined = verdict.combine(reports)
+    combined.folder = first.collectives.folder if first.collectives else None
+    verdict.explain(first, combined)
 
 
 def _placed(source: NodeFailure) -> Failure | None:

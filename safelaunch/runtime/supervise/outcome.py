@@ -140,6 +140,8 @@ def _ended_early(outcome: Outcome, attempt: Attempt, observer: Observer) -> None
         failure = outcome.failure = _failure(attempt, "hang", what)
         failure.proof = "; ".join(hang.summary.splitlines()) or None
         failure.rank, failure.frame = hang.rank, hang.frame
+        if hang.collectives is not None:
+            failure.collectives = hang.collectives
         failure.advice = hang.advice or "read the stacks of all ranks"
         status.state, status.reason = "failed", "ended because it hung"
 

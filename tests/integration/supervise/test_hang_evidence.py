@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.flight_dumps import recorders
 from support.workspace import wait_for
 
 from safelaunch.runtime import FOLDER, processes
@@ -323,6 +324,25 @@ def test_an_armed_flight_recorder_is_asked_and_its_dump_kept(hung: Ranks) -> Non
     result = hung.gather()
     (copy,) = result["flight"]
     assert Path(copy).read_text() == "recorded"
+
+
+def test_the_recorders_that_ranks_have_armed_themselves_name_the_slow_rank(hung: Ranks) -> None:
+    folder = hung.node / "nccl" / "attempt-1"
+    folder.mkdir(parents=True)
+    waiting, slow = recorders(2)
+    waiting.waits().write(hung.root, "dump-")
+    slow.write(hung.root, "dump-")
+    for rank in (0, 1):
+        stem = folder / f"flight-{rank}"
+        hung.start(
+            f"import os, time\nos.mkfifo('{stem}.pipe')\nprint('up', flush=True)\n"
+            f"with open('{stem}.pipe') as pipe:\n    pipe.readline()\n"
+            f"os.rename('{hung.root}/dump-{rank}', '{stem}')\ntime.sleep(600)\n",
+            rank,
+        )
+    result = hung.gather()
+    assert result["collectives"]["kind"] == "slow-rank"
+    assert "slow-rank: rank 1 has not come to all_reduce 1" in result["summary"]
 
 
 def test_what_stands_where_the_pipe_should_be_is_not_written_to(hung: Ranks) -> None:

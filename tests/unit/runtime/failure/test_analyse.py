@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support import DATA
 from support.ended_node import ENDED_WELL, MS, NO_KILLS, START, Node, error
+from support.flight_dumps import recorders
 
 from safelaunch.cli.runs.failure_block import block
 from safelaunch.runtime import rank_exits
@@ -1054,3 +1055,54 @@ def test_the_users_own_path_and_line_are_folded_and_not_cut(node: Node) -> None:
     joined = "".join(line[10:].strip() for line in lines)
     assert f"{file}:17 in step" in joined
     assert code.replace(" ", "") in joined.replace(" ", "")
+
+
+# -- collectives -----------------------------------------------------------------------------------
+
+WATCHDOG = (
+    "[rank0]:[E ProcessGroupNCCL.cpp:616] [Rank 0] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=2, OpType=ALLREDUCE, NumelIn=64, NumelOut=64, Timeout(ms)=600000) ran for "
+    "600026 milliseconds before timing out.\n"
+)
+
+
+def timed_out(node: Node, *, waiting: tuple[int, ...] = (0, 1, 3)) -> None:
+    """Let rank 0 abort by its watchdog, with dumps of four ranks."""
+    node.log("rank-0", WATCHDOG)
+    node.ended(0, 0, signal="SIGABRT")
+    for number, rank in enumerate(recorders(4)):
+        rank.call(line=9)
+        if number in waiting:
+            rank.waits()
+        rank.write(node.path / "nccl" / "attempt-1")
+
+
+def test_the_failure_of_a_timeout_names_the_rank_that_did_not_come(node: Node) -> None:
+    timed_out(node)
+    failure, _ = node.find()
+    assert (failure["class"], failure["collectives"]["kind"]) == ("nccl-timeout", "slow-rank")
+    assert failure["why"].startswith("slow-rank: rank 2 has not come to all_reduce 2")
+    assert failure["remedy"][0] == failure["advice"]
+    assert failure["advice"].startswith("look at what rank 2 did after train.py:9")
+
+
+def test_the_block_of_a_timeout_says_where_the_dumps_are(node: Node) -> None:
+    timed_out(node)
+    lines = on_screen(node.find()[0], 200)
+    assert f"dumps     {node.path}/nccl/attempt-1" in lines
+
+
+def test_a_timeout_without_dumps_is_explained_by_its_signature(node: Node) -> None:
+    node.log("rank-0", WATCHDOG)
+    node.ended(0, 0, signal="SIGABRT")
+    failure, _ = node.find()
+    assert "collectives" not in failure
+    assert failure["signature"] == "nccl-timeout-collective"
+
+
+def test_dumps_do_not_explain_a_failure_that_has_a_cause(node: Node) -> None:
+    timed_out(node)
+    node.raised(2, "ValueError", "bad batch 17", ms=-1000)
+    failure, _ = node.find()
+    assert (failure["rank"], failure["what"]) == (2, "ValueError: bad batch 17")
+    assert "collectives" not in failure

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.flight_dumps import recorders
 
+from safelaunch.runtime.collectives import dumps, verdict
 from safelaunch.runtime.nodes import combine_nodes
 from safelaunch.runtime.nodes.combine_nodes import NodeFailure, NodeState
 from safelaunch.runtime.records import Failure, Status
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def node(number: int, state: str, **more: object) -> NodeState:
@@ -142,3 +147,25 @@ def test_the_progress_is_that_of_the_node_that_prints_steps() -> None:
     whole = combine_nodes.status([silent, node(1, "running", progress={"step": 5})])
     assert whole.progress is not None
     assert whole.progress.step == 5
+
+
+def test_the_dumps_of_all_nodes_explain_a_timeout(tmp_path: Path) -> None:
+    ranks = [rank.call() for rank in recorders(4)]
+    for rank in (0, 1, 2):
+        ranks[rank].waits()
+    failures = []
+    for number in (0, 1):
+        folder = tmp_path / str(number)
+        for recorder in ranks[2 * number : 2 * number + 2]:
+            recorder.write(folder)
+        states = dumps.read_all(dumps.paths(str(folder)), lambda _: None)
+        own = Failure(class_name="nccl-timeout", role="unknown", time=100.0 + number)
+        verdict.explain(own, verdict.report(states))
+        failures.append(NodeFailure(node(number, "failed"), own))
+    first = failures[0].failure
+    assert first is not None
+    assert (first.why or "").startswith("unknown: ")
+    combined = combine_nodes.failure(failures)
+    assert combined is not None
+    assert (combined.why or "").startswith("slow-rank: rank 3 has not come to all_reduce 2")
+    assert len(combined.remedy) == 1  # that of the one node is gone
