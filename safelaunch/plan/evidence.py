@@ -28,7 +28,10 @@ _FLIGHT_SOURCE = (
     "FlightRecorder.hpp of the wheels of torch 2.6 to 2.13, on by default since 2.11; pytorch "
     "tutorials, Flight Recorder"
 )
-_NCCL_COST = "a file of some 100 lines for each communicator, written at its start"
+_NCCL_COST = (
+    "a file of some 100 lines for each communicator, written at its start; before NCCL 2.22 a line "
+    "`NCCL version` for each in the log"
+)
 _NCCL_SOURCE = "NCCL 2.30.7, src/debug.cc, src/init.cc, src/transport"
 
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _LOG = re.compile(
     r"logs/attempt-(?P<attempt>\d{1,6})/(?P<which>rank-(?P<rank>\d{1,6})|launcher|combined)\.log"
 )
+_NCCL = re.compile(r"nccl/attempt-\d{1,6}/rank-\d{1,6}\.\d{1,10}")
+_DUMP = re.compile(r"nccl/attempt-\d{1,6}/flight-\d{1,6}|hang-\d{1,6}/nccl-rank-\d{1,6}")
 _HANG = re.compile(r"hang-\d{1,6}/[\w.-]{1,64}\.txt")
 _START_FILE = re.compile(r"launch\.\d{1,4}\.sh|accelerate\.yaml")
 _MAX_ATTEMPTS = 3  # with logs: the first and the newest ones
@@ -130,6 +132,11 @@ class _BundleBuilder:
             others = [name for name in node.sizes if _HANG.fullmatch(name)]
             others += [n for n in ("supervisor.log", "samples.csv") if node.sizes.get(n)]
             others += [name for name in node.sizes if _START_FILE.fullmatch(name)]
+            others += [name for name, size in node.sizes.items() if size and _NCCL.fullmatch(name)]
+            if any(_DUMP.fullmatch(name) for name in node.sizes):  # pickles: nobody should load one
+                self.left_out.append(
+                    f"dumps of the flight recorder on {node.host}: failure.json has what they show"
+                )
             if len(others) > _MAX_FILES:
                 self.left_out.append(f"{len(others) - _MAX_FILES} files of {node.host}")
             for name in others[:_MAX_FILES]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import Protocol
 
-_FOLDERS = ("logs", "hang-")  # below a node's folder, whose files are listed too
+_FOLDERS = ("logs", "hang-", "nccl")  # below a node's folder, whose files are listed too
 _DEPTH = 2
 _MAX_FILES = 5000  # that are listed
 

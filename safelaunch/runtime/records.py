@@ -381,6 +381,20 @@ class CollectiveReport(Record):
     ranks: Mapping[str, RankCollectives] = {}  # rank -> what it was in
 
 
+class NcclReport(Record):
+    """What NCCL or RCCL wrote about its start."""
+
+    versions: Sequence[str] = ()  # its version; several where ranks have different ones
+    networks: Sequence[str] = ()  # networks that it chose: IB, Socket or a plug-in
+    devices: Sequence[str] = ()  # network cards or interfaces of those
+    channels: Nullable[int] = None  # channels of the communicator that has most
+    nodes: Nullable[int] = None  # nodes of the communicator that has most
+    transports: Sequence[str] = ()  # transports in use: P2P/CUMEM, SHM/direct/direct, NET/IB
+    odd: Sequence[str] = ()  # pairs of GPUs in a node with another transport than most
+    unfinished: int = 0  # communicators that have begun and are not complete
+    warnings: Sequence[str] = ()  # its warnings
+
+
 class HangReport(Record):
     """A suspected hang, and the evidence that was gathered."""
 
@@ -485,6 +499,7 @@ class StatusSummary(Record):
     waiting: Waiting | None = None  # the pause before a restart
     recovery: str | None = None  # why it was not restarted
     advice: str | None = None  # what the attempts have shown
+    nccl: NcclReport | None = None  # what NCCL chose, of the newest attempt
     as_of: float | None = None  # last status of a dead supervisor, since 1970
     last_sign_at: float | None = None  # last sign of life, since 1970
     nodes: Sequence[NodeSummary] = ()  # state of each of several nodes
@@ -616,6 +631,7 @@ class Failure(Record):
     source: Sequence[str] = ()  # where the signature comes from
     unmet: Sequence[str] = ()  # conditions of `success` that are not met
     collectives: CollectiveReport | None = None  # why a collective did not end
+    nccl: str | None = None  # what NCCL chose, in one line
 
     @property
     def is_unrecognised(self) -> bool:

@@ -54,14 +54,21 @@ def block(failure: Failure, width: int, run: str = "") -> list[str]:
     lines += _others(failure, width)
     if failure.proof:  # of a hang: what each rank does
         lines += labelled("proof", failure.proof, width, 6)
-    if failure.collectives is not None and failure.collectives.folder:
-        lines += with_label("dumps", [failure.collectives.folder])
+    lines += _nccl(failure, width)
     lines += _output(failure, width)
     lines += _log(failure, width, run)
     if failure.remedy:
         lines += steps(failure.remedy[:_MAX_STEPS], width)
     elif failure.advice:
         lines += labelled("next", failure.advice, width, 5)
+    return lines
+
+
+def _nccl(failure: Failure, width: int) -> list[str]:
+    """Return what NCCL had chosen, and where the dumps of the ranks are."""
+    lines = labelled("nccl", failure.nccl, width, 4) if failure.nccl else []
+    if failure.collectives is not None and failure.collectives.folder:
+        lines += with_label("dumps", [failure.collectives.folder])
     return lines
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     Row = tuple[str, str, int]  # label, text, maximum of lines; 0: never wrapped, to be pasted
 
 _MAX_RANKS = 8  # shown with their pids
+_MAX_WARNINGS = 3  # of NCCL
 
 
 @click.command("show")
@@ -50,6 +51,7 @@ def command(run: str | None, as_json: bool) -> int:
         *_job(record, status),
         *_processes(shown, follow.is_waiting(status)),
         *_trees(shown),
+        *_nccl(status),
         *_provenance(record),
         *_files(access, status, has_log=any(line.startswith("log ") for line in lines)),
     ]
@@ -131,6 +133,16 @@ def _job(run: store.Run, status: Status) -> Iterator[Row]:
         started_at = status.started_at - store.clock_offset(run)
         ago = duration(max(0.0, time.time() - started_at))
         yield "started", f"{_local_time(started_at)}, {ago} ago", 0
+
+
+def _nccl(status: Status) -> Iterator[Row]:
+    """Yield what NCCL chose in the newest attempt, and its first warnings."""
+    if status.nccl is None:
+        return
+    from safelaunch.runtime.collectives import nccl_log  # noqa: PLC0415 - few runs have one
+
+    yield from (("nccl", line, 3) for line in nccl_log.lines(status.nccl))
+    yield from (("nccl", f"warning: {text}", 2) for text in status.nccl.warnings[:_MAX_WARNINGS])
 
 
 def _local_time(seconds: float) -> str:

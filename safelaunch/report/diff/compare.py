@@ -122,6 +122,7 @@ def _host_changes(before: RunSnapshot, after: RunSnapshot) -> list[Change]:
             "machine": ", ".join(run.hostname for run in runs if run.hostname),
             "hosts": next((to_text(run.hosts) for run in runs if run.hosts), None),
             **(host_summary(facts) if facts else {}),
+            **_nccl(snapshot),
         }
 
     was, now = values(before), values(after)
@@ -130,6 +131,19 @@ def _host_changes(before: RunSnapshot, after: RunSnapshot) -> list[Change]:
     # a fact known of only one run is not a difference
     both = [key for key in was if key in now and None not in (was[key], now[key])]
     return diff_mappings({key: was[key] for key in both}, {key: now[key] for key in both})
+
+
+def _nccl(snapshot: RunSnapshot) -> dict[str, Any]:
+    """Return what NCCL chose in a run; {} where it wrote nothing."""
+    nccl = snapshot.status.nccl
+    if nccl is None:
+        return {}
+    return {
+        "NCCL in use": ", ".join(nccl.versions) or None,
+        "NCCL transports": ", ".join(nccl.transports) or None,
+        "NCCL network": ", ".join((*nccl.networks, *nccl.devices)) or None,
+        "NCCL channels": nccl.channels,
+    }
 
 
 def host_summary(facts: Mapping[str, Any]) -> dict[str, Any]:

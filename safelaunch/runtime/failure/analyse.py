@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from safelaunch.runtime.collectives import dumps, verdict
+from safelaunch.runtime.collectives import dumps, nccl_log, verdict
 from safelaunch.runtime.failure import (
     blame,
     elastic_report,
@@ -135,6 +135,8 @@ def _find(
     others = [failure for failure in failures if failure is not first]
     if not first.left_early and (first.role != "root" or first.name in classes.CASCADES):
         _classify_by_framework_logs(first, logs)
+    if not first.left_early and first.name in blame.PEER_MISSING:
+        _classify_by_nccl(first, dumps.folder(attempt.node_dir, attempt.number))
     return _to_failure(first, others, attempt, kills), warnings
 
 
@@ -271,6 +273,23 @@ def _classify_by_framework_logs(first: ProcessFailure, logs: Sequence[str]) -> N
             return
 
 
+def _classify_by_nccl(first: ProcessFailure, folder: str) -> None:
+    """Take the class from a warning of NCCL, which goes into files of its own.
+
+    Only of those after its last start: others were no reason to end.
+    """
+    for path in nccl_log.paths(folder):
+        file = nccl_log.read(path)
+        for warning in () if file is None else file.late_warnings:
+            match = classes.classify(f"NCCL WARN {warning}")
+            if match is None or match.role != "root" or match.name in blame.PEER_MISSING:
+                continue
+            first.add_match(match)
+            first.role, first.log = "root", path
+            first.what = blame.one_line(match.line)
+            return
+
+
 # -- the record ------------------------------------------------------------------------------------
 
 
@@ -318,7 +337,17 @@ def _to_failure(
         _add_library(failure, frames, around)
     if failure.role != "root" or failure.class_name == verdict.TIMEOUT:
         _add_collectives(failure, attempt)
+    if (failure.class_name or "").startswith("nccl-"):
+        _add_nccl(failure, attempt)
     return failure
+
+
+def _add_nccl(failure: Failure, attempt: EndedAttempt) -> None:
+    """Say what NCCL had chosen, where the ranks have a log of it."""
+    paths = nccl_log.paths(dumps.folder(attempt.node_dir, attempt.number))
+    report = nccl_log.report(file for file in map(nccl_log.read, paths) if file is not None)
+    if report is not None:
+        failure.nccl = "; ".join(nccl_log.lines(report))
 
 
 def _add_collectives(failure: Failure, attempt: EndedAttempt) -> None:

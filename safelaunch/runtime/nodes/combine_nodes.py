@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from safelaunch.runtime.records import DroppedOutput, Status
+    from safelaunch.runtime.records import DroppedOutput, NcclReport, Status
 
 LIVE = ("pending", "running")
 # of a run whose nodes have ended, or may have: where one has failed, the run has
@@ -62,6 +62,7 @@ def status(nodes: Sequence[NodeState]) -> Status:
         whole.warning = "; ".join(warnings)
     if any(n.status.dropped for n in nodes):
         whole.dropped = [_with_host(log, n.host) for n in nodes for log in n.status.dropped]
+    whole.nccl = _nccl(nodes)
     if any(n.status.alive for n in nodes):
         whole.alive = sum(n.status.alive or 0 for n in nodes)
     if any(n.status.leftovers for n in nodes):
@@ -72,6 +73,15 @@ def status(nodes: Sequence[NodeState]) -> Status:
     whole.proof = worst.status.proof if all(node.status.proof for node in nodes) else None
     whole.nodes = [_summary(node) for node in nodes]
     return whole
+
+
+def _nccl(nodes: Sequence[NodeState]) -> NcclReport | None:
+    reports = [node.status.nccl for node in nodes if node.status.nccl]
+    if not reports:
+        return None
+    from safelaunch.runtime.collectives import nccl_log
+
+    return nccl_log.combine(reports)
 
 
 def _with_host(log: DroppedOutput, host: str) -> DroppedOutput:

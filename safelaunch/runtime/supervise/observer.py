@@ -10,6 +10,7 @@ import os
 import time
 
 from safelaunch.runtime import processes as runtime_processes
+from safelaunch.runtime.collectives import nccl_log
 from safelaunch.runtime.hang import evidence
 from safelaunch.runtime.logs import size_cap
 from safelaunch.runtime.messages.ends import NodeEnd
@@ -60,6 +61,7 @@ class Observer:
         self.memory = oom_kills.Snapshot()
         self.samples = sampler.Samples(journal.dir, self.run)
         self.cap = size_cap.LogSizeCap(launch.libc(), self.run.log_cap or size_cap.LIMIT)
+        self.nccl_cap = size_cap.LogSizeCap(launch.libc(), nccl_log.LIMIT)
         line = self.run.recovery.progress if self.run.recovery else None
         self.pattern = checkpoint_line.ProgressPattern(line)
         self.hangs = 0
@@ -75,6 +77,9 @@ class Observer:
         self.progress = tracker.Progress(list(self.run.progress))
         self.watchdog = watchdog.Watchdog(self.run.hang)
         self.evidence: evidence.Evidence | None = None
+        self.nccl: nccl_log.NcclWatch | None = None
+        if "nccl" in self.run.evidence:
+            self.nccl = nccl_log.NcclWatch(self.journal.dir, attempt.number)
         self.not_finite: dict[str, Any] | None = None  # the event of the last NaN losses
         self.memory.add_processes([os.getpid(), attempt.launcher])
 
@@ -121,6 +126,7 @@ class Observer:
         self.next_look = now + PERIOD
         self._try("samples", self._sample, now)
         self._try("log_cap", self._cap, attempt)
+        self._try("nccl", self._read_nccl, now)
         self._try("progress", self._save, now)
         reason = self._limits(now) or self._try("nodes", self._other_nodes, now, attempt)
         return reason or self._try("hang", self._hang, now, attempt) or ""
@@ -158,6 +164,17 @@ class Observer:
         if warning:
             self.journal.warn(warning)
             self.journal.event("log-cap", note=warning)
+
+    def _read_nccl(self, now: float) -> None:
+        """Record what NCCL has chosen, and cut what it writes beyond its start."""
+        if self.nccl is None:
+            return
+        before = self.nccl.next_look
+        report = self.nccl.tick(now)
+        if report is not None:
+            self.journal.status.nccl = report
+        if self.nccl.next_look != before:  # the sizes are new
+            self.nccl_cap.tick(self.nccl.sizes, [])
 
     def _save(self, now: float) -> None:
         if now - self.saved_at < SAVE_EVERY:
@@ -227,7 +244,17 @@ class Observer:
     def close(self, attempt: ObservedAttempt) -> None:
         """Check a last time: the rest of the logs has been merged."""
         self._try("progress", self._read_rest)
+        self._try("nccl", self._read_all_nccl)
         self._try("log_cap", self._cap, attempt)
+
+    def _read_all_nccl(self) -> None:
+        """Record what NCCL wrote in a run that ended before it was looked at."""
+        if self.nccl is not None:
+            paths = nccl_log.paths(self.nccl.folder)
+            files = [file for file in map(nccl_log.read, paths) if file is not None]
+            report = nccl_log.report(files)
+            if report is not None:
+                self.journal.status.nccl = report
 
     def _read_rest(self) -> None:
         """Read what is pending: lines of a flood, a last line without an end."""

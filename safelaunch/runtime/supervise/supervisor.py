@@ -52,6 +52,7 @@ OBSERVERS = (
     *("monitor.oom_kills", "monitor.gpu_load", "monitor.sampler", "monitor.leftovers"),
     "logs.size_cap",
     *("progress.flood_filter", "progress.tracker", "progress.watchdog", "hang.flight_recorder"),
+    *("collectives.dumps", "collectives.nccl_log"),
     *("hang.proc_stack", "hang.stacks", "hang.evidence", "supervise.recovery"),
     *("progress.checkpoint_line", "supervise.observer", "backends", "run_state"),
 )
@@ -331,7 +332,7 @@ class Supervisor:
         status = self.journal.status
         status.ended_at = status.elapsed = None
         status.exit_code = status.signal = status.reason = None
-        status.leftovers = status.hang = None
+        status.leftovers = status.hang = status.nccl = None
         if status.leftover_processes:
             status.leftover_processes = ()
         self.journal.save()

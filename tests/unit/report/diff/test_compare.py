@@ -276,3 +276,19 @@ def test_a_record_with_a_clean_commit_is_enough() -> None:
 def test_a_script_that_differs_by_the_name_of_the_run_is_the_same() -> None:
     scripts = [f"#!/usr/bin/env bash\n# {name}: python, node 0 of 1\nexec x\n" for name in "ab"]
     assert changed(*(side(node={"script": script}) for script in scripts)) == {}
+
+
+def test_another_transport_of_nccl_is_a_difference() -> None:
+    nccl = {"versions": ["2.27.3"], "transports": ["P2P/CUMEM"], "networks": ["IB"], "channels": 8}
+    before = side(status={"state": "succeeded", "nccl": nccl})
+    after = side(status={"state": "succeeded", "nccl": {**nccl, "transports": ["SHM/direct"]}})
+    (host,) = [group for group in compare(before, after) if group.name == "host"]
+    assert [tuple(change) for change in host.changes] == [
+        ("NCCL transports", "P2P/CUMEM", "SHM/direct")
+    ]
+
+
+def test_a_run_without_a_log_of_nccl_does_not_differ_by_it() -> None:
+    before = side(status={"state": "succeeded", "nccl": {"versions": ["2.27.3"]}})
+    (host,) = [group for group in compare(before, side()) if group.name == "host"]
+    assert host.changes == ()

@@ -1106,3 +1106,42 @@ def test_dumps_do_not_explain_a_failure_that_has_a_cause(node: Node) -> None:
     failure, _ = node.find()
     assert (failure["rank"], failure["what"]) == (2, "ValueError: bad batch 17")
     assert "collectives" not in failure
+
+
+NCCL_START = (
+    "h:1:2 [0] NCCL INFO NCCL version 2.27.3+cuda12.9\n"
+    "h:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM\n"
+    "h:1:2 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 0 nranks 4 cudaDev 0 - Init COMPLETE\n"
+)
+LINK = (
+    "\n[2026-01-01 10:00:00] h:1:3 [0] transport/net_ib.cc:2241 (ncclIbTest) NCCL WARN NET/IB: Got "
+    "completion from peer 192.0.2.7<55921> with status=12 opcode=0 len=0 vendor err 129 (Recv)\n"
+)
+
+
+def nccl_log(node: Node, text: str) -> None:
+    folder = node.path / "nccl" / "attempt-1"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "rank-0.1000").write_text(text)
+
+
+def test_the_failure_of_nccl_says_what_it_had_chosen(node: Node) -> None:
+    timed_out(node)
+    nccl_log(node, NCCL_START)
+    failure, _ = node.find()
+    assert failure["nccl"] == "2.27.3+cuda12.9, P2P/CUMEM"
+    assert "nccl      2.27.3+cuda12.9, P2P/CUMEM" in on_screen(failure, 100)
+
+
+def test_a_warning_of_nccl_in_its_own_file_is_the_cause(node: Node) -> None:
+    timed_out(node)
+    nccl_log(node, NCCL_START + LINK)
+    failure, _ = node.find()
+    assert (failure["class"], failure["role"]) == ("nccl-ib", "root")
+    assert failure["log"].endswith("nccl/attempt-1/rank-0.1000")
+
+
+def test_a_warning_before_the_last_start_of_nccl_is_no_cause(node: Node) -> None:
+    timed_out(node)
+    nccl_log(node, LINK + NCCL_START)
+    assert node.find()[0]["class"] == "nccl-timeout"

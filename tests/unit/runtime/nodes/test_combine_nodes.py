@@ -169,3 +169,14 @@ def test_the_dumps_of_all_nodes_explain_a_timeout(tmp_path: Path) -> None:
     assert combined is not None
     assert (combined.why or "").startswith("slow-rank: rank 3 has not come to all_reduce 2")
     assert len(combined.remedy) == 1  # that of the one node is gone
+
+
+def test_what_nccl_chose_is_that_of_all_nodes() -> None:
+    first = {"versions": ["2.27.3"], "transports": ["P2P/CUMEM", "NET/IB"], "channels": 8}
+    second = {"versions": ["2.26.2"], "transports": ["SHM/direct", "NET/IB"], "channels": 4}
+    nodes = [node(0, "running", nccl=first), node(1, "running", nccl=second)]
+    whole = combine_nodes.status(nodes).nccl
+    assert whole is not None
+    assert whole.versions == ["2.27.3", "2.26.2"]
+    assert whole.transports == ["P2P/CUMEM", "SHM/direct", "NET/IB"]
+    assert whole.channels == 8
