@@ -33,7 +33,7 @@ OPTIONS = {
         "https://github.com/huggingface/transformers/pull/38792",
     ),
     "flight-recorder": LibraryOption(
-        "`TORCH_FR_BUFFER_SIZE=2000` (torch 2.8 and newer; before `TORCH_NCCL_TRACE_BUFFER_SIZE`)",
+        "`TORCH_FR_BUFFER_SIZE=2000` (torch 2.11 and newer; before `TORCH_NCCL_TRACE_BUFFER_SIZE`)",
         ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"),
         "https://github.com/pytorch/pytorch/pull/152563",
     ),

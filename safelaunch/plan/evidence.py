@@ -22,11 +22,12 @@ _WITH_RANKS = ("shell", "mpi")  # what a script or mpirun starts may be ranks
 _FOLDER = "/nccl/attempt-<n>/"
 _FLIGHT_COST = (
     "3 to 5 us of CPU time for each collective and 4 MB in a rank (measured, torch 2.13, gloo); an "
-    "inference server lost 4 to 9 % in one report (intel/torch-xpu-ops PR 5413)"
+    "inference server lost 4 to 9 % in one report (intel/torch-xpu-ops PR 5413); a rank that has "
+    "timed out waits a minute for the dumps; torch 2.8 to 2.10 warn that a name is deprecated"
 )
 _FLIGHT_SOURCE = (
-    "FlightRecorder.hpp of the wheels of torch 2.6 to 2.13, on by default since 2.11; pytorch "
-    "tutorials, Flight Recorder"
+    "FlightRecorder.hpp and ProcessGroupNCCL.hpp of the wheels of torch 2.6 to 2.13, on by default "
+    "since 2.11; ProcessGroupNCCL.cpp, Watchdog::runLoop; pytorch tutorials, Flight Recorder"
 )
 _NCCL_COST = (
     "a file of some 100 lines for each communicator, written at its start; before NCCL 2.22 a line "
@@ -61,7 +62,7 @@ GROUPS: Mapping[str, tuple[EnvVar, ...]] = {
         (
             ("TORCH_FR_BUFFER_SIZE", "2000", "a timeout shows which rank was in which collective"),
             ("TORCH_FR_DUMP_TEMP_FILE", (_FOLDER, "flight-"), "a file for each rank"),
-            ("TORCH_NCCL_DUMP_ON_TIMEOUT", "1", "torch writes it, also before 2.7"),
+            ("TORCH_NCCL_DUMP_ON_TIMEOUT", "1", "torch before 2.11 needs it"),
             ("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", (_FOLDER, "flight-"), "a hang shows it too"),
         ),
     ),
@@ -78,7 +79,10 @@ GROUPS: Mapping[str, tuple[EnvVar, ...]] = {
 }
 # further names by which a job decides itself about a group
 _ALIASES = {
-    "flight": ("TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"),
+    "flight": (
+        *("TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"),
+        "TORCH_FR_DUMP_ON_TIMEOUT",
+    ),
     "nccl": (),
 }
 

@@ -15,24 +15,36 @@ import os
 import sys
 
 ENTRIES = "2000"  # what the tutorial recommends, and the default of torch 2.11
-# since which torch each name is read (headers and strings of the wheels of 2.2 to 2.13)
-NEW, OLD, PIPE = (2, 8), (2, 2), (2, 4)
-NAMES = {
-    NEW: ("TORCH_FR_BUFFER_SIZE", "TORCH_FR_DUMP_TEMP_FILE"),
-    OLD: ("TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"),
-}
-DUMP, PIPE_FILE = "TORCH_NCCL_DUMP_ON_TIMEOUT", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
+# since which torch each is read (headers and strings of the wheels of 2.6 to 2.13); before 2.2 no
+# file is written
+FIRST, PIPES, NEW_FILE, NEW_SIZE = (2, 2), (2, 4), (2, 8), (2, 11)
+# 2.8 to 2.10 record by both names, but write a dump by the older one only (ProcessGroupNCCL.hpp)
+SIZES = ("TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_FR_BUFFER_SIZE")
+FILES = ("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCH_FR_DUMP_TEMP_FILE")
+# from 2.11 on the default is to dump; 2.15 has a new name
+DUMPS = ("TORCH_NCCL_DUMP_ON_TIMEOUT", "TORCH_FR_DUMP_ON_TIMEOUT")
+PIPE_FILE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
 VERSION_BYTES = 400  # of torch/version.py, whose first assignment is the version
 
 
 def arm(node: str, rank: str, attempt: str, groups: "list[str]") -> None:
     """Set the variables of some groups for this process and what it starts. Raises OSError."""
-    folder = os.path.join(node, "nccl", "attempt-" + attempt)
-    os.makedirs(folder, 0o700, exist_ok=True)
+    above = os.path.join(node, "nccl")
+    folder = os.path.join(above, "attempt-" + attempt)
+    for path in (above, folder):  # makedirs has its mode for the last one only
+        if not os.path.isdir(path):
+            _make_private(path)
     if "nccl" in groups and not any(name.startswith("NCCL_DEBUG") for name in os.environ):
         _arm_nccl(folder, rank)
     if "flight" in groups:
         _arm_recorder(folder, rank, torch_version(sys.path))
+
+
+def _make_private(path: str) -> None:
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        pass  # another rank was faster; of a file in its place the next step complains
 
 
 def _arm_nccl(folder: str, rank: str) -> None:
@@ -45,14 +57,16 @@ def _arm_nccl(folder: str, rank: str) -> None:
 
 
 def _arm_recorder(folder: str, rank: str, version: "tuple[int, int] | None") -> None:
-    if version is None or version < OLD:
+    if version is None or version < FIRST:
         return
-    size, file = NAMES[NEW if version >= NEW else OLD]
-    if any(name in os.environ for name in NAMES[NEW] + NAMES[OLD] + (DUMP, PIPE_FILE)):
+    if any(name in os.environ for name in SIZES + FILES + DUMPS + (PIPE_FILE,)):
         return
     stem = os.path.join(folder, "flight-")
-    os.environ[size], os.environ[file], os.environ[DUMP] = ENTRIES, stem, "1"
-    if version >= PIPE and _has_fifos(stem + rank + ".pipe"):
+    os.environ[SIZES[version >= NEW_SIZE]] = ENTRIES
+    os.environ[FILES[version >= NEW_FILE]] = stem
+    if version < NEW_SIZE:
+        os.environ[DUMPS[0]] = "1"
+    if version >= PIPES and _has_fifos(stem + rank + ".pipe"):
         os.environ[PIPE_FILE] = stem
 
 

@@ -49,17 +49,20 @@ class ArmedRank:
 NCCL = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,ENV", "NCCL_DEBUG_FILE": "rank-1.%p"}
 PIPE = {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": "flight-"}
 DUMP = {"TORCH_NCCL_DUMP_ON_TIMEOUT": "1"}
-OLD = {"TORCH_NCCL_TRACE_BUFFER_SIZE": "2000", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "flight-"}
-NEW = {"TORCH_FR_BUFFER_SIZE": "2000", "TORCH_FR_DUMP_TEMP_FILE": "flight-"}
+OLD_SIZE, NEW_SIZE = {"TORCH_NCCL_TRACE_BUFFER_SIZE": "2000"}, {"TORCH_FR_BUFFER_SIZE": "2000"}
+OLD_FILE = {"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "flight-"}
+NEW_FILE = {"TORCH_FR_DUMP_TEMP_FILE": "flight-"}
 
 
 @pytest.mark.parametrize(
     ("version", "recorder"),
     [
-        ("2.13.0+cpu", NEW | DUMP | PIPE),
-        ("2.8.0a0+git1", NEW | DUMP | PIPE),
-        ("2.7.1+cu126", OLD | DUMP | PIPE),
-        ("2.3.1", OLD | DUMP),
+        ("2.13.0+cpu", NEW_SIZE | NEW_FILE | PIPE),
+        ("2.11.0", NEW_SIZE | NEW_FILE | PIPE),
+        ("2.10.0+cu128", OLD_SIZE | NEW_FILE | DUMP | PIPE),
+        ("2.8.0a0+git1", OLD_SIZE | NEW_FILE | DUMP | PIPE),
+        ("2.7.1+cu126", OLD_SIZE | OLD_FILE | DUMP | PIPE),
+        ("2.3.1", OLD_SIZE | OLD_FILE | DUMP),
         ("2.1.2", {}),
         ("unknown", {}),
         (None, {}),
