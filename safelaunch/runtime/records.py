@@ -355,7 +355,8 @@ class Collective(Record):
     elements: Sequence[int] = ()  # elements of all inputs, and of all outputs
     types: str = ""  # types of its inputs
     state: str = ""  # scheduled, started or completed
-    peer: Nullable[int] = None  # rank at the other end of a send or recv
+    is_p2p: bool = False  # whether it is a send or recv
+    peer: Nullable[int] = None  # rank at its other end
     time: float = 0.0  # when it was called, seconds since 1970
     frame: Nullable[StackFrame] = None  # the user's line that called it
 

@@ -97,27 +97,30 @@ def _load(data: bytes) -> Any:
 def _state(dump: Any, choose: FrameChoice) -> RankCollectives:
     entries = dump["entries"] if isinstance(dump, dict) else dump
     members = _members(dump.get("pg_config")) if isinstance(dump, dict) else {}
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for entry in entries:
-        groups.setdefault(_group(entry), []).append(entry)
+    groups: dict[tuple[str, bool], list[dict[str, Any]]] = {}
+    for entry in entries:  # sends and recvs have numbers and an order of their own
+        groups.setdefault((_group(entry), bool(entry.get("is_p2p"))), []).append(entry)
     waits, last, earlier = [], [], []
-    for group, rows in groups.items():
+    for (group, is_p2p), rows in groups.items():
         own = members.get(str(_name(rows[-1])[0]))
         pending = _first_pending(rows)
         if pending is not None:
             waits.append(_collective(group, own, pending, choose))
             before = rows[: rows.index(pending)][-MAX_EARLIER:]
             earlier += [_collective(group, own, row, choose) for row in before]
-        last.append((rows[-1].get("record_id", 0), _collective(group, own, rows[-1], choose)))
+        if not is_p2p:
+            last.append((rows[-1].get("record_id", 0), _collective(group, own, rows[-1], choose)))
     waits.sort(key=lambda wait: wait.time or 0.0)
     waiting = {wait.group for wait in waits[:MAX_GROUPS]}
     last.sort(key=lambda pair: (pair[1].group in waiting, pair[0]), reverse=True)
-    newest = max(last, key=lambda pair: pair[0])[1] if last else None
+    newest = entries[-1] if entries else None
     return RankCollectives(
         waits=waits[:MAX_GROUPS],
         earlier=[row for row in earlier if row.group in waiting],
         last=[row for _, row in last[:MAX_GROUPS]],
-        newest=newest,
+        newest=None
+        if newest is None
+        else _collective(_group(newest), members.get(str(_name(newest)[0])), newest, choose),
     )
 
 
@@ -182,6 +185,7 @@ def _collective(
         types=",".join(map(str, row.get("input_dtypes") or ())),
         state=str(row.get("state", "")),
         time=row.get("time_created_ns", 0) / 1e9,
+        is_p2p=is_p2p,
     )
     if members is not None:
         collective.members = list(members)

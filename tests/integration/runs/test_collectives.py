@@ -48,7 +48,7 @@ def test_the_failure_of_a_timeout_names_the_slow_rank(place: Place) -> None:
     run = place.start(place.shell("exec python train.py"))
     place.ended(run)
     shown = " ".join(place.cli("show", run).stdout.split())
-    assert "slow-rank: rank 1 has not come to all_reduce 2 of default_pg" in shown
+    assert "slow-rank: rank 1 has not come: rank 0 waits in all_reduce 2 of default_pg" in shown
     report = place.json("show", run)["failure"]["collectives"]
     assert (report["kind"], report["rank"]) == ("slow-rank", 1)
 

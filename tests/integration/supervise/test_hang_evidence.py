@@ -342,7 +342,7 @@ def test_the_recorders_that_ranks_have_armed_themselves_name_the_slow_rank(hung:
         )
     result = hung.gather()
     assert result["collectives"]["kind"] == "slow-rank"
-    assert "slow-rank: rank 1 has not come to all_reduce 1" in result["summary"]
+    assert "slow-rank: rank 1 has not come: rank 0 waits in all_reduce 1" in result["summary"]
 
 
 def test_what_stands_where_the_pipe_should_be_is_not_written_to(hung: Ranks) -> None:

@@ -41,8 +41,8 @@ def test_a_rank_that_did_not_come_is_named_with_its_last_operation(tmp_path: Pat
     report = judge(tmp_path, ranks)
     assert (report.kind, report.rank) == ("slow-rank", 2)
     assert report.what == (
-        "rank 2 has not come to all_reduce 2 of default_pg, in which ranks 0-1, 3 wait "
-        "(train.py:17); its last one was all_reduce 1 of default_pg (train.py:9)"
+        "rank 2 has not come: ranks 0-1, 3 wait in all_reduce 2 of default_pg (train.py:17); its "
+        "last one was all_reduce 1 of default_pg (train.py:9)"
     )
 
 
@@ -58,7 +58,7 @@ def test_several_late_ranks_are_all_named_and_none_is_blamed_alone(tmp_path: Pat
     ranks[0].waits()
     report = judge(tmp_path, ranks)
     assert (report.kind, report.rank) == ("slow-rank", None)
-    assert report.what.startswith("ranks 1-3 have not come to all_reduce 2")
+    assert report.what.startswith("ranks 1-3 have not come: rank 0 waits in all_reduce 2")
 
 
 def test_another_operation_under_the_same_number_is_a_desync(tmp_path: Path) -> None:
@@ -188,7 +188,59 @@ def test_a_peer_that_does_not_answer_is_named(tmp_path: Path) -> None:
     ranks[0].call()
     report = judge(tmp_path, ranks)
     assert (report.kind, report.rank) == ("slow-rank", 0)
-    assert report.what == ("rank 1 waits in recv from rank 0 (train.py:40), which waits in nothing")
+    assert report.what == (
+        "rank 0 has not come: rank 1 waits in recv from rank 0 (train.py:40); its last one was "
+        "all_reduce 1 of default_pg (train.py:17)"
+    )
+
+
+def test_who_waits_for_a_peer_is_not_the_slow_one(tmp_path: Path) -> None:
+    ranks = recorders(3, tensor=(0, 1))
+    ranks[0].waits(group=TENSOR)  # waits for 1, which waits for 2
+    ranks[1].waits("recv 1<-2")
+    ranks[2].call()
+    report = judge(tmp_path, ranks)
+    assert (report.kind, report.rank) == ("slow-rank", 2)
+
+
+def test_a_send_and_its_recv_that_do_not_end_are_stuck(tmp_path: Path) -> None:
+    ranks = recorders(2)
+    ranks[0].waits("send 0->1")
+    ranks[1].waits("recv 1<-0")
+    assert judge(tmp_path, ranks).kind == "stuck"
+
+
+def test_of_two_ranks_that_both_receive_none_is_blamed(
+    tmp_path: Path,
+) -> None:
+    ranks = recorders(2)
+    ranks[0].waits("recv 0<-1")
+    ranks[1].waits("recv 1<-0")
+    report = judge(tmp_path, ranks)
+    assert (report.kind, report.rank) == ("unknown", None)
+
+
+def test_a_send_does_not_count_among_the_collectives_of_its_group(tmp_path: Path) -> None:
+    ranks = recorders(2)
+    for rank in ranks:
+        for _ in range(3):
+            rank.call()
+    ranks[0].waits()
+    ranks[1].waits().call("send 1->0")  # its own number is 1
+    assert judge(tmp_path, ranks).kind == "stuck"
+
+
+def test_groups_of_one_name_with_other_members_are_different_groups(tmp_path: Path) -> None:
+    ranks = [
+        Recorder(rank, {WORLD: range(4), TENSOR: range(2) if rank < 2 else range(2, 4)})
+        for rank in range(4)
+    ]
+    for rank in ranks:
+        rank.call(group=TENSOR)
+    ranks[0].waits(group=TENSOR)
+    report = judge(tmp_path, ranks)
+    assert (report.kind, report.rank) == ("slow-rank", 1)
+    assert "all_reduce 2 of tensor (1) with ranks 0-1" in report.what
 
 
 @pytest.mark.parametrize(

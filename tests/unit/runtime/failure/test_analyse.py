@@ -1081,7 +1081,9 @@ def test_the_failure_of_a_timeout_names_the_rank_that_did_not_come(node: Node) -
     timed_out(node)
     failure, _ = node.find()
     assert (failure["class"], failure["collectives"]["kind"]) == ("nccl-timeout", "slow-rank")
-    assert failure["why"].startswith("slow-rank: rank 2 has not come to all_reduce 2")
+    assert failure["why"].startswith(
+        "slow-rank: rank 2 has not come: ranks 0-1, 3 wait in all_reduce 2"
+    )
     assert failure["remedy"][0] == failure["advice"]
     assert failure["advice"].startswith("look at what rank 2 did after train.py:9")
 

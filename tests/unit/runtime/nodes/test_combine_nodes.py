@@ -167,7 +167,9 @@ def test_the_dumps_of_all_nodes_explain_a_timeout(tmp_path: Path) -> None:
     assert (first.why or "").startswith("unknown: ")
     combined = combine_nodes.failure(failures)
     assert combined is not None
-    assert (combined.why or "").startswith("slow-rank: rank 3 has not come to all_reduce 2")
+    assert (combined.why or "").startswith(
+        "slow-rank: rank 3 has not come: ranks 0-2 wait in all_reduce 2"
+    )
     assert len(combined.remedy) == 1  # that of the one node is gone
 
 
