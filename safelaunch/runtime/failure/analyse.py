@@ -362,6 +362,9 @@ def _add_collectives(failure: Failure, attempt: EndedAttempt) -> None:
     report.folder = folder
     if report.frame is not None:
         report.frame = _frame([report.frame], attempt.roots)
+    if len(attempt.run.hosts) < 2 and attempt.run.manual_node is None:  # noqa: PLR2004 - one node
+        for state in report.ranks.values():  # only the comparison with other nodes needs them
+            state.earlier = state.last = ()
     verdict.explain(failure, report)
 
 

@@ -145,6 +145,7 @@ class Evidence:
             return None
         report = verdict.report(states)
         report.folder = self.folder
+        report.ranks = {}  # the dumps have it: status.json has a place of 8 KiB on a full disk
         return report
 
     def _early_exits(self, alive: list[int]) -> list[EarlyExit]:

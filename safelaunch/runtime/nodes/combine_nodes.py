@@ -165,7 +165,7 @@ def failure(nodes: Sequence[NodeFailure]) -> Failure | None:
 
 def _combine_collectives(first: Failure, failures: Sequence[Failure]) -> None:
     """Say why a collective did not end, from the dumps of all nodes."""
-    reports = [own.collectives for own in failures if own.collectives is not None]
+    reports = [own.collectives for own in failures if own.collectives and own.collectives.ranks]
     if len(reports) < 2:  # noqa: PLR2004 - one knows it all
         return
     from safelaunch.runtime.collectives import verdict

@@ -62,6 +62,8 @@ def _arm_recorder(folder: str, rank: str, version: "tuple[int, int] | None") -> 
     if any(name in os.environ for name in SIZES + FILES + DUMPS + (PIPE_FILE,)):
         return
     stem = os.path.join(folder, "flight-")
+    if os.path.exists(stem + rank):  # of an earlier start of this rank, by torchrun
+        os.rename(stem + rank, stem + rank + ".previous")
     os.environ[SIZES[version >= NEW_SIZE]] = ENTRIES
     os.environ[FILES[version >= NEW_FILE]] = stem
     if version < NEW_SIZE:

@@ -142,6 +142,8 @@ def _ended_early(outcome: Outcome, attempt: Attempt, observer: Observer) -> None
         failure.rank, failure.frame = hang.rank, hang.frame
         if hang.collectives is not None:
             failure.collectives = hang.collectives
+            if hang.collectives.what:
+                failure.why = f"{hang.collectives.kind}: {hang.collectives.what}"
         failure.advice = hang.advice or "read the stacks of all ranks"
         status.state, status.reason = "failed", "ended because it hung"
 

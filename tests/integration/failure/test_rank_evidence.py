@@ -107,3 +107,12 @@ def test_a_folder_that_cannot_be_made_costs_the_job_nothing(tmp_path: Path) -> N
     rank = ArmedRank(tmp_path, "2.13.0")
     (rank.rank.node / "nccl").write_text("a file")
     assert rank.variables() == {}
+
+
+def test_a_dump_of_an_earlier_start_of_the_rank_is_put_aside(tmp_path: Path) -> None:
+    rank = ArmedRank(tmp_path, "2.13.0")
+    rank.folder.mkdir(parents=True)
+    (rank.folder / "flight-1").write_text("first")
+    rank.variables()
+    assert not (rank.folder / "flight-1").exists()
+    assert (rank.folder / "flight-1.previous").read_text() == "first"
