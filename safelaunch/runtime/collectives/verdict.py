@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     GroupKey = Tuple[str, Tuple[int, ...]]  # its title, its members where they are recorded
 
 TIMEOUT = "nccl-timeout"  # the class of a failure that the dumps explain
+ARMED = "DUMP_ON_TIMEOUT"  # in the step of a remedy that the dumps themselves have made needless
 DESYNC, SLOW, STUCK, UNKNOWN = "desync", "slow-rank", "stuck", "unknown"
 # operations whose ranks may have tensors of different sizes
 UNEVEN = ("all_to_all", "scatter", "gather", "all_gather", "reduce_scatter", "coalesced", "send",
@@ -140,7 +141,8 @@ def explain(failure: Failure, verdict: CollectiveReport) -> None:
     if failure.class_name != TIMEOUT or not verdict.what:
         return
     failure.why = f"{verdict.kind}: {verdict.what}"
-    steps = [step for step in failure.remedy if earlier is None or step != earlier.advice]
+    done = {earlier.advice} if earlier is not None else set()
+    steps = [step for step in failure.remedy if step not in done and ARMED not in step]
     failure.advice, failure.remedy = verdict.advice, [verdict.advice, *steps]
     if failure.frame is None:
         failure.frame = verdict.frame

@@ -1085,6 +1085,7 @@ def test_the_failure_of_a_timeout_names_the_rank_that_did_not_come(node: Node) -
         "slow-rank: rank 2 has not come: ranks 0-1, 3 wait in all_reduce 2"
     )
     assert failure["remedy"][0] == failure["advice"]
+    assert not any("DUMP_ON_TIMEOUT" in step for step in failure["remedy"])
     assert failure["advice"].startswith("look at what rank 2 did after train.py:9")
 
 
