@@ -428,6 +428,12 @@ class PlanWarning:
     id: str
     message: str
     where: str = ""
+    fix: str = ""
+
+    @property
+    def text(self) -> str:
+        """The message, and what to do."""
+        return f"{self.message}; {self.fix}" if self.fix else self.message
 
 
 @dataclass(frozen=True, slots=True)

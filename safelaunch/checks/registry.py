@@ -41,6 +41,7 @@ MODULES = (
     "environment.packages",
     "environment.jit_builds",
     "environment.versions",
+    "environment.variables",
     "hardware.precision",
     "hardware.gpu_health",
     "hardware.interconnect",

@@ -154,9 +154,9 @@ def print_warnings(plan: Plan, *, is_start: bool = False) -> None:
     for warning in plan.warnings:
         if warning.id == "undeclared-fact":
             if not is_start:  # which decides, and says what
-                say(f"note: {warning.where}: {warning.message}")
+                say(f"note: {warning.where}: {warning.text}")
             continue
-        warn(f"{warning.where}: {warning.message}" if warning.where else warning.message)
+        warn(f"{warning.where}: {warning.text}" if warning.where else warning.text)
     for note in plan.notes:
         say(f"note: {note}")
 

@@ -43,7 +43,7 @@ def _plain(value: object) -> Any:
 
 def warning_json(warning: PlanWarning) -> dict[str, str]:
     """Return a warning as JSON data."""
-    return {"id": warning.id, "message": warning.message, "where": warning.where}
+    return {"id": warning.id, "message": warning.text, "where": warning.where}
 
 
 def _node(plan: Plan, node: NodePlan) -> dict[str, Any]:

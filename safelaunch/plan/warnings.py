@@ -112,9 +112,8 @@ def profile_variables(
         if entry.var.name not in env
     )
     if missing:
-        hint = "put it into the hosts file or `env`"
-        message = f"{host.name}: only your site knows {missing}; {hint}"
-        yield PlanWarning("site-variable", message, where)
+        message = f"{host.name}: only your site knows {missing}"
+        yield PlanWarning("site-variable", message, where, "put it into the hosts file or `env`")
 
 
 def job_variables(
@@ -162,8 +161,7 @@ def job_variables(
         is_expected = name in missing or by_profile.get(name, "") == env[name].value
         if is_expected and problem.id in ("env-together", "env-machine"):
             continue
-        fix = f"; {problem.fix}" if problem.fix else ""
-        yield PlanWarning(problem.id, f"{problem.message}{fix}", own[name])
+        yield PlanWarning(problem.id, problem.message, own[name], problem.fix or "")
 
 
 def _has_nvlink(profile: Profile | None) -> bool | None:

@@ -67,7 +67,7 @@ def _no_profile(host: HostContext, gpus: Sequence[Gpu]) -> Answer | None:
         return ok(f"{visible_gpus.names(gpus)}: profile {right} is for them")
     facts = {**profile_detection.gate_facts(host.facts), **host.entry.facts}
     profile = profiles.load(right, BUILT_IN, ".")
-    selected = _select(host, profile, facts, len(gpus))
+    selected = select(host, profile, facts, len(gpus))
     names = [var.name for var in selected.env if var.name not in host.plan.env]
     if not names:
         return ok(f"profile {right} fits, and would set nothing here")
@@ -77,7 +77,7 @@ def _no_profile(host: HostContext, gpus: Sequence[Gpu]) -> Answer | None:
     )
 
 
-def _select(
+def select(
     host: HostContext, profile: Profile, facts: dict[str, str], count: int
 ) -> gates.SelectedVariables:
     """Return what a profile sets for the job if these facts are declared."""
@@ -93,8 +93,8 @@ def profile_facts(host: HostContext) -> Answer | None:
     if profile is None or profile.accelerator != "cuda" or not real:
         return None
     count = visible_gpus.ranks(host, visible_gpus.visible(host))
-    before = _select(host, profile, dict(host.entry.facts), count)
-    after = _select(host, profile, {**real, **host.entry.facts}, count)
+    before = select(host, profile, dict(host.entry.facts), count)
+    after = select(host, profile, {**real, **host.entry.facts}, count)
     needed, env = {var.name for var in after.env}, host.plan.env
     unneeded = [
         var.name

@@ -89,7 +89,7 @@ def test_the_warning_says_what_to_do_by_the_launcher(project: Project) -> None:
     plan = project.plan("launcher: swift\ncommand: [sft]\nenv: {NCCL_TIMEOUT: 1800}\n")
     (warning,) = plan.warnings
     assert "never existed" in warning.message
-    assert warning.message.endswith("; set `--ddp_timeout` (seconds)")
+    assert warning.text.endswith("; set `--ddp_timeout` (seconds)")
 
 
 def test_a_variable_of_a_flag_is_judged(project: Project) -> None:
