@@ -28,6 +28,7 @@ _SHARED = ("fileroot", "log_dir", "logging_dir", "tensorboard_dir")  # several r
 _FILE = re.compile(r"\.(jsonl?|csv|tsv|txt|parquet|log|md|html)$")
 _UNRESOLVED = re.compile(r"[$<>{}\n]|^\s*$")  # such a path is not known before the start
 _MAGIC = re.compile(r"[*?\[]")
+_LAUNCHER_FILES = ("config_file", "deepspeed_config_file")
 _ALIKE = 0.6  # ratio of difflib
 
 
@@ -87,6 +88,12 @@ def checkpoints(job: Job) -> list[str]:
 def config_files(job: Job) -> list[str]:
     """Return the configuration files in the job's arguments."""
     return _paths(arg.value for arg in _select(job, option_roles.config_files))
+
+
+def launcher_files(job: Job) -> list[str]:
+    """Return the configuration files that the job's launcher reads."""
+    options = job_options.parse(job.launcher_args)
+    return [options[name][0] for name in _LAUNCHER_FILES if name in options]
 
 
 def _paths(values: Iterable[str]) -> list[str]:

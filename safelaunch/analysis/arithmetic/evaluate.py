@@ -11,7 +11,7 @@ from safelaunch.analysis.arithmetic.areal_allocation import parse_allocation
 from safelaunch.analysis.arithmetic.expression import NoValue
 from safelaunch.analysis.arithmetic.option_values import normalize
 from safelaunch.analysis.arithmetic.program import nested_value
-from safelaunch.analysis.arithmetic.rules import ANY, FAIL, WARN, derive, holds, rules
+from safelaunch.analysis.arithmetic.rules import ANY, FAIL, TRAINER, WARN, derive, holds, rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -65,13 +65,16 @@ def evaluate_rule(rule: Rule, subject: Subject) -> Problem | None:
     is_sure = _matches_any(subject.program, rule.sure) or any(
         _is_set(subject, name, values) for name, values in rule.sure_options.items()
     )
-    sources = _number_sources(rule, subject, is_known=is_sure or subject.parsed in rule.classes)
+    is_known = is_sure or _parses_class(rule, subject)
+    if rule.is_complete and not (is_known and subject.is_complete):
+        return None
+    sources = _number_sources(rule, subject, is_known=is_known)
     if sources is None:
         return None
     numbers = _numbers(sources, subject)
     try:
         values = derive(rule, numbers)
-        if holds(rule, values):
+        if rule.conditions and holds(rule, values):
             return None
     except NoValue:
         return None
@@ -95,9 +98,11 @@ def _applies(rule: Rule, subject: Subject) -> bool:
     """Whether a rule applies to this program with these options."""
     if not all(_is_set(subject, name, values) for name, values in rule.required_options.items()):
         return False
-    if rule.classes and subject.classes is not None and subject.classes.isdisjoint(rule.classes):
-        return False
-    is_parsed = subject.parsed in rule.classes
+    is_parsed = _parses_class(rule, subject)
+    if rule.classes and subject.classes is not None and not is_parsed:
+        names = subject.classes | ({TRAINER} if subject.classes else set())
+        if names.isdisjoint(rule.classes):
+            return False
     if rule.programs and not is_parsed and not _matches_any(subject.program, rule.programs):
         return False
     if _matches_any(subject.program, rule.not_programs) or _is_since(rule, subject) is False:
@@ -105,6 +110,13 @@ def _applies(rule: Rule, subject: Subject) -> bool:
     if rule.one_of and not any(_is_set(subject, n, values) for n, values in rule.one_of.items()):
         return False
     return not any(_is_set(subject, name, values) for name, values in rule.without.items())
+
+
+def _parses_class(rule: Rule, subject: Subject) -> bool:
+    """Whether the class that reads the command line is one of the rule's, or derived from it."""
+    return subject.parsed in rule.classes or (
+        subject.parsed is not None and TRAINER in rule.classes
+    )
 
 
 def _is_since(rule: Rule, subject: Subject) -> bool | None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 FAIL, WARN = "fail", "warn"
 ANY = "any"  # in `given`: any value
+TRAINER = "TrainingArguments"  # of transformers: the configurations of TRL are derived from it
 SEARCH = "search"  # in `change`: try numbers near the value
 JOB_NUMBERS = ("nodes", "processes", "world", "gpus")
 
@@ -24,7 +25,7 @@ _FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rules.yaml")
 _REQUIRED = ("id", "severity", "names", "conditions", "message", "source")
 _KEYS = frozenset((
     *_REQUIRED, "programs", "classes", "not_programs", "sure", "sure_given", "since", "given",
-    "one_of", "without", "derived", "change", "fix",
+    "complete", "one_of", "without", "derived", "change", "fix",
 ))  # fmt: skip
 
 
@@ -41,7 +42,10 @@ class Name(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """One record. All conditions must hold; docs/arithmetic.md describes the parts."""
+    """One record. All conditions must hold; docs/arithmetic.md describes the parts.
+
+    Of a record without conditions the options of `given` contradict each other.
+    """
 
     id: str
     severity: str
@@ -52,6 +56,7 @@ class Rule(NamedTuple):
     sure_options: Mapping[str, tuple[str, ...]]
     since: Mapping[str, str]
     required_options: Mapping[str, tuple[str, ...]]
+    is_complete: bool
     one_of: Mapping[str, tuple[str, ...]]
     without: Mapping[str, tuple[str, ...]]
     names: Mapping[str, Name]
@@ -109,6 +114,7 @@ def read_rule(record: Any) -> Rule:
         sure_options=_options(record.get("sure_given", {})),
         since=record.get("since", {}),
         required_options=_options(record.get("given", {})),
+        is_complete=str(record.get("complete")).lower() == "true",
         one_of=_options(record.get("one_of", {})),
         without=_options(record.get("without", {})),
         names={key: _name(spec) for key, spec in record["names"].items()},
@@ -152,8 +158,12 @@ def _name(spec: Any) -> Name:
 
 def check_rule(rule: Rule) -> None:
     """Raise BadRule for errors that appear only when a rule applies; for tests, it is slow."""
-    if rule.severity not in (FAIL, WARN) or (rule.severity == FAIL and not rule.sure):
-        raise BadRule(f"{rule.id}: `severity` is warn, or fail with `sure`")
+    if rule.severity not in (FAIL, WARN) or (
+        rule.severity == FAIL and not (rule.sure or rule.sure_options)
+    ):
+        raise BadRule(f"{rule.id}: `severity` is warn, or fail with `sure` or `sure_given`")
+    if not rule.conditions and not (rule.required_options or rule.one_of):
+        raise BadRule(f"{rule.id}: neither `conditions` nor options that contradict each other")
     if not rule.change and not rule.fix:
         raise BadRule(f"{rule.id}: neither `change` nor `fix`")
     defined = {*JOB_NUMBERS, *rule.names, *rule.derived}

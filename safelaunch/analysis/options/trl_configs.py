@@ -1,7 +1,8 @@
 """Finds which configuration classes of TRL a program uses, and which one reads the command line.
 
 TRL: each trainer `XTrainer` has an `XConfig`; `TrlParser` (trl/scripts/utils.py) and transformers'
-`HfArgumentParser` build one from the command line if its class is among their arguments.
+`HfArgumentParser` build one from the command line if its class is among their arguments. So does
+transformers' own `TrainingArguments`, from which they are derived.
 """
 
 # ruff: noqa: PLC0415 - names and hf_arguments are imported only for programs that mention TRL
@@ -21,14 +22,17 @@ if TYPE_CHECKING:
     from safelaunch.analysis.python.trees import Trees
 
 _CLASS = re.compile(r"trl\.(?:\w+\.)*(\w+)(?:Config|Trainer)")
+_ARGUMENTS = re.compile(r"transformers\.(?:\w+\.)*(?:Seq2Seq)?(TrainingArguments)")
 _SHARED_CONFIG = "Model"  # ModelConfig goes with every trainer
 _PARSER = re.compile(r"trl\.(?:\w+\.)*TrlParser|transformers\.(?:\w+\.)*HfArgumentParser")
 _PARSE_METHODS = ("parse_args_and_config", "parse_args_into_dataclasses")
-_MARK = b"trl"
+_MARKS = (b"trl", b"TrainingArguments")
 
 
 class TrlConfigs(NamedTuple):
     """Names such as `GRPOConfig`: those that a program mentions, and the one that it parses.
+
+    transformers' `TrainingArguments` and its variants are `TrainingArguments`.
 
     A subclass in the project counts as mentioned only: its defaults may differ.
     """
@@ -44,7 +48,8 @@ def read_configs(script: str, imports: Imports, trees: Trees) -> TrlConfigs | No
     names: set[str] = set()
     parsed: list[str | None] = []
     for path in imports.files:
-        if _MARK not in (trees.data(path) or b""):
+        data = trees.data(path) or b""
+        if not any(mark in data for mark in _MARKS):
             continue
         module = _module(path, trees)
         if module is None:
@@ -73,6 +78,9 @@ def _config_names(module: Module) -> Iterator[str]:
 
 def _config_name(full: str) -> str | None:
     """Return the configuration class that a dotted class or trainer name refers to."""
+    arguments = _ARGUMENTS.fullmatch(full)
+    if arguments is not None:
+        return arguments[1]
     match = _CLASS.fullmatch(full)
     return None if match is None or match[1] == _SHARED_CONFIG else f"{match[1]}Config"
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @check("numbers", family="arithmetic", once=True, quick=True)
 def numbers(context: CheckContext) -> Iterable[Answer]:
-    """Whether the job's numbers break no rule of its framework (docs/arithmetic.md)."""
+    """Whether the job's numbers and options break no rule of its framework (docs/arithmetic.md)."""
     from safelaunch.analysis import arithmetic
 
     versions = context.hosts[0].get("python", "packages") if context.hosts else None

@@ -137,8 +137,7 @@ def _is_in_project(host: HostContext, package: str, where: str) -> bool:
 
 def _configs(host: HostContext) -> list[tuple[str, bool]]:
     """Return the configuration files that a job names, and whether its launcher reads them."""
-    options = job_options.parse(host.job.launcher_args)
-    own = [options[n][0] for n in ("config_file", "deepspeed_config_file") if n in options]
+    own = job_paths.launcher_files(host.job)
     files = job_paths.config_files(host.job)
     return [*((path, True) for path in own), *((path, False) for path in files)]
 

@@ -237,7 +237,7 @@ def settings_files(context: CheckContext) -> Iterator[Answer] | None:
     from safelaunch.lint.finding import NOTE
     from safelaunch.lint.run import check as lint
 
-    paths = job_paths.config_files(context.job)
+    paths = [*job_paths.launcher_files(context.job), *job_paths.config_files(context.job)]
     facts = Facts(uses_pyyaml=bool(paths) and _uses_pyyaml(context))
     return (
         warn(f"{path}:{f.line}:{f.column}: {f.message}", f.fix or f"safelaunch lint {path}")

@@ -4,7 +4,7 @@ Flags alone do not stop a `default_config.yaml` in the user's cache from choosin
 the job names a config file, one is written to the run directory and passed to it. A pasted line
 means what its config file says: config_file.py turns that into flags.
 """
-# ruff: noqa: PLC0415 - config_file is imported only for a line that has such a file
+# ruff: noqa: PLC0415 - config_file and choices are imported only where a line has a file, or flags
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from safelaunch.launchers.flag_table import (
     check_flags,
     flag_values,
 )
-from safelaunch.model import Slot, Word, text
+from safelaunch.model import PlanWarning, Slot, Word, text
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from safelaunch.model import EnvVar, Job
 
@@ -175,8 +175,9 @@ ranks_per_node = common.planned_ranks
 def command(launch: Launch) -> Command:
     """Return `python -m accelerate.commands.launch ...` for one node."""
     job, topology = launch.job, launch.job.topology
-    warnings = check_flags(job, FLAGS)
-    flags = set(flag_values(job.launcher_args, FLAGS))
+    values = flag_values(job.launcher_args, FLAGS)
+    warnings = (*check_flags(job, FLAGS), *_wrong_values(job, values))
+    flags = set(values)
     if topology.processes is None and topology.nodes > 1:
         raise ConfigError(
             "`gpus: auto` on several nodes", where=job.origin("gpus"), hint="give `processes:`"
@@ -216,6 +217,18 @@ def command(launch: Launch) -> Command:
         # with one process accelerate runs the script as a child, unless a type needs torchrun
         single="child" if topology.world_size == 1 and kind == "MULTI_GPU" else None,
     )
+
+
+def _wrong_values(job: Job, values: Mapping[str, str]) -> Iterator[PlanWarning]:
+    """Yield a warning for each flag with a value that the ranks refuse."""
+    if not {"use_fsdp", "use_deepspeed"} & values.keys():
+        return  # accelerate does not read the flags of these types
+    from safelaunch.launchers.accelerate import choices
+
+    is_fsdp, where = "use_fsdp" in values, str(job.origin("launcher_args"))
+    own = {name: value for name, value in values.items() if name.startswith("fsdp_") == is_fsdp}
+    for _, message, fix in choices.wrong_values(own):
+        yield PlanWarning("launcher-value", message, where, fix)
 
 
 def _rendezvous(launch: Launch, flags: set[str]) -> list[Word]:

@@ -55,7 +55,7 @@ _FILE_ONLY = ("fsdp_ignored_modules", "fp8_use_mxfp8_block_scaling")
 
 # what the keys of a block begin with as flags
 _PREFIXES = {"fsdp_config": "fsdp_", "dynamo_config": "dynamo_", "fp8_config": "fp8_"}
-_TYPE_BLOCKS = {
+TYPE_BLOCKS = {
     "DEEPSPEED": "deepspeed_config",
     "FSDP": "fsdp_config",
     "MEGATRON_LM": "megatron_lm_config",
@@ -101,7 +101,7 @@ def complete(
         flags.append(LineFlag("debug", (), top["debug"].origin))
     if kind in _SINGLE:
         _refuse_mpirun(top)
-    blocks = ["dynamo_config", *([_TYPE_BLOCKS[kind]] if kind in _TYPE_BLOCKS else [])]
+    blocks = ["dynamo_config", *([TYPE_BLOCKS[kind]] if kind in TYPE_BLOCKS else [])]
     precision = next((f.values for f in flags if f.name == "mixed_precision"), None)
     if line.get("mixed_precision") == "fp8" or precision == ("fp8",):
         blocks.append("fp8_config")

@@ -1,4 +1,4 @@
-"""Finds keys of accelerate and DeepSpeed configurations that nothing reads.
+"""Finds keys of accelerate and DeepSpeed configurations that nothing reads, and refused values.
 
 Sources: accelerate 1.15.0 (commands/config/config_args.py: fields of ClusterConfig; launch.py: a
 key of a block becomes an argument of the launch parser, other keys are dropped);
@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.errors import did_you_mean
-from safelaunch.launchers.accelerate.config_file import KEYS
+from safelaunch.launchers.accelerate.choices import wrong_values
+from safelaunch.launchers.accelerate.config_file import KEYS, TYPE_BLOCKS
 from safelaunch.lint.finding import ERROR, WARNING, LintFinding
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from safelaunch.lint.yaml_files.rules import Document
 
 ID = "config-key"
+VALUE = "config-value"
 
 
 class _KeySet(NamedTuple):
@@ -141,13 +143,29 @@ _DEEPSPEED_BLOCKS = {
 
 
 def check_accelerate(document: Document, file: str) -> Iterator[LintFinding]:
-    """Yield findings for keys of an accelerate configuration that nothing reads."""
+    """Yield findings for keys of an accelerate configuration that nothing reads, and for values."""
     environment = document.value("compute_environment")
     if environment is not None and environment.text == "AMAZON_SAGEMAKER":
         return  # a different class with different keys
     yield from _unknown_keys(document, file, (), _ACCELERATE_TOP)
     for name, block in _ACCELERATE_BLOCKS.items():
         yield from _unknown_keys(document, file, (name,), block)
+        yield from _wrong_values(document, file, name)
+
+
+def _wrong_values(document: Document, file: str, block: str) -> Iterator[LintFinding]:
+    """Yield findings for values of a block that its type of training refuses."""
+    kind = document.value("distributed_type")
+    if kind is None or TYPE_BLOCKS.get(kind.text.upper()) != block:
+        return  # accelerate does not read the block
+    scalars = {
+        scalar.path[1]: scalar
+        for scalar in document.scalars
+        if not scalar.is_key and len(scalar.path) == 2 and scalar.path[0] == block  # noqa: PLR2004
+    }
+    for name, message, fix in wrong_values({name: s.text for name, s in scalars.items()}):
+        scalar = scalars[name]
+        yield LintFinding(file, scalar.line, scalar.column, VALUE, message, fix, ERROR)
 
 
 def check_deepspeed(document: Document, file: str) -> Iterator[LintFinding]:

@@ -96,6 +96,45 @@ def test_keys_with_and_without_the_prefix_of_their_block_pass() -> None:
     assert ids("a.yaml", text) == []
 
 
+ACCELERATE = """compute_environment: LOCAL_MACHINE
+distributed_type: FSDP
+fsdp_config:
+  fsdp_sharding_strategy: {}
+num_processes: 4
+"""
+
+
+@pytest.mark.parametrize("value", ["FULL_SHARD", "full_shard", "1", "HYBRID_SHARD_ZERO2", "null"])
+def test_a_value_that_accelerate_accepts_is_no_finding(value: str) -> None:
+    assert ids("a.yaml", ACCELERATE.format(value)) == []
+
+
+@pytest.mark.parametrize("value", ["FULL_SHARDD", "zero3", "6", "true"])
+def test_a_value_that_accelerate_refuses_is_an_error_with_its_place(value: str) -> None:
+    [finding] = findings("a.yaml", ACCELERATE.format(value))
+    assert (finding.id, finding.line, finding.column, finding.severity) == (
+        *("config-value", 4, 27),
+        "error",
+    )
+    assert "FULL_SHARD" in (finding.fix or "")
+
+
+@pytest.mark.parametrize("kind", ["MULTI_GPU", "DEEPSPEED"])
+def test_a_value_of_a_block_that_accelerate_does_not_read_is_no_finding(kind: str) -> None:
+    assert ids("a.yaml", ACCELERATE.format("x").replace("FSDP", kind)) == []
+
+
+def test_values_of_the_deepspeed_block_are_compared_too() -> None:
+    text = "distributed_type: DEEPSPEED\nnum_processes: 4\ndeepspeed_config:\n  zero_stage: 4\n"
+    text += "  offload_optimizer_device: gpu\n  offload_param_device: none\n"
+    assert ids("a.yaml", text) == ["config-value", "config-value"]
+
+
+def test_fsdp_2_has_no_sharding_strategy_to_refuse() -> None:
+    text = ACCELERATE.format("x\n  fsdp_version: 2")
+    assert ids("a.yaml", text) == []
+
+
 def test_keys_that_deepspeed_does_not_read_are_found_with_their_place() -> None:
     text = (
         '{\n\t"zero_optimization": {\n\t\t"stage": 2,\n\t\t"reduce_buckt": 5e8\n\t},\n\t"x": 1\n}'

@@ -94,3 +94,22 @@ def test_of_a_program_that_is_not_wholly_read_nothing_is_known(text: str, tmp_pa
 
 def test_deep_nesting_is_no_trouble(tmp_path: Path) -> None:
     read(tmp_path, "import trl\nx = " + ".b".join("a" * 5000) + "\n")
+
+
+ARGUMENTS = """
+from transformers import HfArgumentParser, {0}
+if __name__ == "__main__":
+    model, training = HfArgumentParser((Model, {0})).parse_args_into_dataclasses()
+"""
+
+
+@pytest.mark.parametrize("name", ["TrainingArguments", "Seq2SeqTrainingArguments"])
+def test_the_arguments_of_transformers_read_the_command_line_too(name: str, tmp_path: Path) -> None:
+    arguments = "TrainingArguments"
+    assert read(tmp_path, ARGUMENTS.format(name)) == TrlConfigs(frozenset({arguments}), arguments)
+
+
+def test_arguments_that_a_program_makes_itself_read_no_command_line(tmp_path: Path) -> None:
+    text = "import transformers\ntransformers.TrainingArguments(fp16=True)\n"
+    result = read(tmp_path, text)
+    assert result == TrlConfigs(frozenset({"TrainingArguments"}), None)
