@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from safelaunch.model import Args
 
+_CONFIG_NAMES = ("config_name", "cn")
 _CONFIG_ENDS = (".yaml", ".yml", ".json", ".toml")
 
 # A model or a dataset: a folder, a file, or a name on the Hugging Face Hub. From the option lists
@@ -97,6 +98,7 @@ def config_files(args: Args) -> list[NamedArgument]:
 
     Data is often JSON too, and so is what a program writes: options whose names contain data,
     index, answer, save or the like are skipped.
+    Hydra's `--config-name` is no path: it is looked up in the folder of the program's configs.
     """
     return [
         argument
@@ -104,6 +106,7 @@ def config_files(args: Args) -> list[NamedArgument]:
         if argument.value.lower().endswith(_CONFIG_ENDS)
         and "://" not in argument.value
         and not re.search(f"{_DATA_NAME}|{_WRITTEN_NAME}", argument.normalized)
+        and argument.normalized not in _CONFIG_NAMES
     ]
 
 

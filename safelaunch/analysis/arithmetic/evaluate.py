@@ -78,7 +78,7 @@ def evaluate_rule(rule: Rule, subject: Subject) -> Problem | None:
             return None
     except NoValue:
         return None
-    places = (*(source.where for source in sources.values()), *_JOB_COUNTS)
+    places = (*(source.where for source in sources.values()), *_given_places(rule, subject))
     in_job = (p for p in places if p and (p not in _JOB_COUNTS or p in subject.origins))
     where = next(in_job, "")
     texts = {name: source.text for name, source in sources.items()}
@@ -110,6 +110,17 @@ def _applies(rule: Rule, subject: Subject) -> bool:
     if rule.one_of and not any(_is_set(subject, n, values) for n, values in rule.one_of.items()):
         return False
     return not any(_is_set(subject, name, values) for name, values in rule.without.items())
+
+
+def _given_places(rule: Rule, subject: Subject) -> Iterator[str]:
+    """Yield where a problem is that is in no number: in the job's counts, or in an option."""
+    if rule.conditions:
+        yield from _JOB_COUNTS
+        return
+    for name in (*rule.required_options, *rule.one_of):
+        raw = _raw_value(subject, name)
+        if raw is not None:
+            yield raw[2]
 
 
 def _parses_class(rule: Rule, subject: Subject) -> bool:

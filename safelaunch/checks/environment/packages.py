@@ -36,9 +36,8 @@ def project_pins(host: HostContext) -> Answer | None:
     installed, folders = installed_packages(host), _folders(host)
     if installed is None or not folders:
         return None
-    declared = [_read_pins(folders[0], os.path.relpath(f, folders[0])) for f in folders]
-    environment = _marker_environment(host)
-    pins = [pin for each in declared for pin in each.pins if pin.applies(environment)]
+    declared, environment = _declared(host), marker_environment(host)
+    pins = [pin for pin in applied_requirements(host) if pin.specifier]
     version = environment["python_full_version"]
     unmet = [p.python for p in declared if p.python and p.python.holds(version) is False]
     unmet += [
@@ -47,6 +46,25 @@ def project_pins(host: HostContext) -> Answer | None:
     if unmet:
         return _unmet(host, unmet, {**installed, "python": version})
     return ok(f"{len(pins)} pins of the project are met") if pins else None
+
+
+def _declared(host: HostContext) -> list[Pins]:
+    """Return what the files of the project require, by folder."""
+    folders = _folders(host)
+    return [_read_pins(folders[0], os.path.relpath(f, folders[0])) for f in folders]
+
+
+def applied_requirements(host: HostContext) -> list[Pin]:
+    """Return the project's requirements for this interpreter, with versions or without."""
+    environment = marker_environment(host)
+    return [pin for each in _declared(host) for pin in each.pins if pin.applies(environment)]
+
+
+def required_modules(host: HostContext) -> set[str]:
+    """Return the top-level modules of the packages that the project requires, by their names."""
+    modules = {requirements.normalize(p): module for module, p in pip_commands.PROJECTS.items()}
+    names = [pin.name for each in _declared(host) for pin in each.pins]
+    return {modules.get(name, name.replace("-", "_")) for name in names}
 
 
 def installed_packages(host: HostContext) -> dict[str, str] | None:
@@ -131,7 +149,7 @@ def _requirement_files(folder: str) -> list[str]:
     return files if len(files) == 1 else []  # several are alternatives
 
 
-def _marker_environment(host: HostContext) -> dict[str, str]:
+def marker_environment(host: HostContext) -> dict[str, str]:
     """Return the variables of PEP 508 markers for the job's interpreter on its host."""
     version = str(host.fact("python", "version"))
     name = str(host.get("python", "implementation") or "cpython")

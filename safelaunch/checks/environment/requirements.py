@@ -1,7 +1,7 @@
-"""The pins of a project: requirements files, pyproject.toml, environment.yml.
+"""The requirements of a project: requirements files, pyproject.toml, environment.yml.
 
-Only text is read, by the rules of pip's files, PEP 440, 503, 508 and 621. What is no plain
-requirement (an address, a path, an option) has no pin.
+Only text is read, by the rules of pip's files, PEP 440, 503, 508 and 621. What names no package (an
+address, a path, an option) is none.
 """
 
 # ruff: noqa: PLC0415 - packaging (20 ms), yaml and tomllib: few projects have pins
@@ -25,13 +25,14 @@ _MAX_DEPTH = 5  # files that include each other
 
 
 class Pin(NamedTuple):
-    """A requirement with a version."""
+    """A requirement, with a version or without."""
 
     name: str  # normalised, PEP 503
     text: str  # as written
     where: str  # file:line
     specifier: Any  # packaging.specifiers.SpecifierSet
     marker: Any  # packaging.markers.Marker, or None
+    extras: frozenset[str] = frozenset()
 
     def applies(self, environment: Mapping[str, str]) -> bool:
         """Whether it is for this interpreter."""
@@ -125,14 +126,20 @@ def _location(file: str, text: str, line: str) -> str:
 
 
 def _pins(text: str, where: str) -> Iterator[Pin]:
-    """Yield the pin of a requirement that has a version."""
+    """Yield the requirement of a line."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     try:
         requirement = Requirement(text)
     except (InvalidRequirement, RecursionError):
         return
-    if requirement.specifier and not requirement.url:
-        # the name is normalised as PEP 503 says
-        name = re.sub(r"[-_.]+", "-", requirement.name).lower()
-        yield Pin(name, text, where, requirement.specifier, requirement.marker)
+    extras = frozenset(map(normalize, requirement.extras))
+    yield Pin(
+        *(normalize(requirement.name), text, where),
+        *(requirement.specifier, requirement.marker, extras),
+    )
+
+
+def normalize(name: str) -> str:
+    """Return the name of a package or an extra as PEP 503 and 685 compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()

@@ -8,7 +8,7 @@ import contextlib
 import os
 import posixpath
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch import launchers
 from safelaunch.checks import job_options, job_paths
@@ -24,6 +24,8 @@ _SHELLS = re.compile(r"(ba|da|z)?sh|python[\d.]*")
 _PROGRAM = re.compile(r"[\w./-]+\.(sh|py)")
 # a line that can be split at its blanks: it has no characters that are special to the shell
 _SEVERAL = re.compile(r"[\w./-]+( +[^\s\"'\\$`;&|<>()]+)+")
+_SHEBANG = "execve(2): interpreter scripts"
+_MAX_SHEBANG = 256  # bytes that the kernel reads of it: BINPRM_BUF_SIZE of binfmts.h
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(\S*)")
 
 
@@ -32,6 +34,9 @@ def questions(host: HostContext) -> Iterator[Question]:
     name, _ = file_of(host.job)
     if name is not None:
         yield ("path", name)
+    shebang = _shebang(host)
+    if shebang is not None and not shebang.is_broken:
+        yield ("path", shebang.interpreter)
     yield from (("path", path) for path in _candidates(host))
 
 
@@ -45,7 +50,7 @@ def check_command(host: HostContext) -> Answer | None:
     return file or program if is_found or (file is not None and file.status != OK) else program
 
 
-def _answer(host: HostContext) -> Callable[[str, str], Answer]:
+def _answer(host: HostContext) -> Callable[..., Answer]:
     return warn if host.plan.setup else fail
 
 
@@ -72,7 +77,42 @@ def _check_file(host: HostContext) -> Answer | None:
         return answer(f"`command:` runs {name}, which is a folder", "name a file in it")
     if must_run and not file.get("executable", True):
         return answer(f"{name} is not executable", f"`chmod a+x {job_paths.absolute(host, name)}`")
-    return ok(f"{name} exists")
+    return _check_shebang(host, name) or ok(f"{name} exists")
+
+
+def _check_shebang(host: HostContext, name: str) -> Answer | None:
+    """Return that the first line of a script names no interpreter."""
+    shebang, answer = _shebang(host), _answer(host)
+    if shebang is None:
+        return None
+    if shebang.is_broken:
+        what = f"{name}:1: `{shebang.text}` ends with a carriage return: bad interpreter"
+        return answer(what, f"save it with LF line ends: `sed -i 's/\\r$//' {name}`", _SHEBANG)
+    if host.answer("path", shebang.interpreter)["kind"] is None:
+        what = f"{name}:1: `{shebang.text}`: {shebang.interpreter} does not exist: bad interpreter"
+        return answer(what, "correct that line, or install it", _SHEBANG)
+    return None
+
+
+class _Shebang(NamedTuple):
+    """The first line of a script, which names what runs it."""
+
+    text: str
+    interpreter: str
+    is_broken: bool  # the kernel takes a carriage return for a part of the name, or of an argument
+
+
+def _shebang(host: HostContext) -> _Shebang | None:
+    """Return the shebang of the command's own file; None without one, or where it is not known."""
+    name, must_run = file_of(host.job)
+    data = host.context.project_files.text(name) if name is not None and must_run else None
+    if data is None or not data.startswith(b"#!"):
+        return None
+    line = data[2:].partition(b"\n")[0][:_MAX_SHEBANG].decode("utf-8", "replace")
+    words = line.split()
+    if not words or not words[0].startswith("/"):
+        return None
+    return _Shebang(f"#!{line.strip()}", words[0], line.endswith("\r"))
 
 
 def _program_of(job: Job) -> str | None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from safelaunch.model import Input
 
 _SHOWN = 5  # of several paths
+_NO_MODEL = "transformers Trainer: `Can't find a valid checkpoint at`"
 _INTERRUPTED = "resume from another one; an interrupted save leaves such a checkpoint"
 
 
@@ -218,9 +219,14 @@ def _resumes_newest(host: HostContext) -> bool:
 def resume(host: HostContext) -> Iterator[Answer]:
     """Whether the checkpoint that the job resumes from exists, and looks complete."""
     by_transformers = "resume_from_checkpoint" in job_options.options(host.job)
+    # `--load X --save X` of Megatron and others; the first start finds nothing there
+    saved = {job_paths.absolute(host, path) for path in job_paths.output_folders(host)}
     for path in job_paths.checkpoints(host.job):
         checkpoint = job_paths.answer(host, "checkpoint", path)
-        if by_transformers and checkpoint.get("states") and not checkpoint["trainer"]:
+        is_own = job_paths.absolute(host, path) in saved and not by_transformers
+        if checkpoint["kind"] is None and is_own:
+            yield ok(f"{path} does not exist yet, and is where the job saves: it starts anew")
+        elif by_transformers and checkpoint.get("states") and not checkpoint["trainer"]:
             yield warn(
                 f"{path} has weights, but no trainer state: a job cannot resume from it",
                 f"train from it as a model: `model_name_or_path: {path}` instead",
@@ -229,9 +235,12 @@ def resume(host: HostContext) -> Iterator[Answer]:
         else:
             yield _check_checkpoint(host, path, checkpoint)
     for path in job_paths.output_folders(host) if _resumes_newest(host) else ():
-        steps = host.answer("checkpoint", path).get("steps") or []
-        steps = [step for step in steps if step.startswith("checkpoint-")]
-        if steps:
+        checkpoint = host.answer("checkpoint", path)
+        steps = [s for s in checkpoint.get("steps") or () if s.startswith("checkpoint-")]
+        newest = max(steps, key=lambda name: (len(name), name), default="")
+        if newest and newest in checkpoint.get("weightless", ()):
+            yield _weightless(posixpath.join(path, newest))
+        elif steps:
             yield ok(f"{path} has {', '.join(steps[-_SHOWN:])}")
         else:
             yield warn(
@@ -251,6 +260,11 @@ def _check_checkpoint(host: HostContext, path: str, checkpoint: Mapping[str, Any
     return warn(f"{path} {flaw}", _INTERRUPTED) if flaw else ok(f"{path} exists")
 
 
+def _weightless(path: str) -> Answer:
+    what = f"{path} has trainer_state.json, and no file of a model"
+    return warn(what, _INTERRUPTED, _NO_MODEL)
+
+
 def _check_folder(path: str, checkpoint: Mapping[str, Any]) -> Answer:
     latest, steps = checkpoint["latest"], checkpoint["steps"]
     if latest is not None and not checkpoint.get("latest_found"):
@@ -258,6 +272,8 @@ def _check_folder(path: str, checkpoint: Mapping[str, Any]) -> Answer:
         return warn(what, "resume from the previous checkpoint: this one was not saved completely")
     if checkpoint.get("flaw") and checkpoint["count"]:
         return warn(f"{path} {checkpoint['flaw']}", _INTERRUPTED)
+    if "." in checkpoint.get("weightless", ()):
+        return _weightless(path)
     if checkpoint["marks"] or checkpoint["states"]:
         states = f"{checkpoint['states']} files of states"
         return ok(f"{path} exists ({latest or ', '.join(checkpoint['marks'][:2]) or states})")

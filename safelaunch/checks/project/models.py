@@ -179,7 +179,7 @@ def _full_disks(host: HostContext) -> Iterator[Answer]:
             room, existing = host.answer("room", asset.place), host.answer("size", asset.place)
         except NotKnown:
             continue
-        if "free" in room:
+        if room.get("free") is not None:
             size = questions.answer("/", "size", [asset.path])
             missing = max(0, size["bytes"] - existing["bytes"])
             disks.setdefault(room["device"], [room, 0])[1] += missing

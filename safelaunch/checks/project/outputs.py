@@ -39,20 +39,29 @@ def outputs(host: HostContext) -> Iterator[Answer]:
             # written out: programs do not expand `~`
             home = str(host.get("system", "home") or "/home/me")
             own = posixpath.join(home, posixpath.basename(path.rstrip("/")) or "out")
-            what = f"{path} cannot be written: no permission in {folder}"
+            what = f"{path} cannot be written: {_why_not(room)}"
             yield warn(what, f"name a folder of your own, such as {own}")
         elif short:
             hint = f"`df -h -i {folder}`: free some, or name a folder on another disk"
             yield warn(f"{path}: {short}", hint)
         else:
-            writable.append(f"{path} ({job_size(room['free'])} free)")
+            free = room.get("free")
+            writable.append(path if free is None else f"{path} ({job_size(free)} free)")
     if writable:
         yield ok(", ".join(writable))
+
+
+def _why_not(room: Mapping[str, Any]) -> str:
+    """Return why a folder cannot be written."""
+    why = room.get("why")
+    return f"{room['folder']} {why}" if why else f"no permission in {room['folder']}"
 
 
 def _short_of_space(host: HostContext, room: Mapping[str, Any]) -> str:
     """Return that the disk has less space than one log may need, or few inodes; else nothing."""
     least, free, inodes = host.job.supervision.log_cap, room.get("free"), room.get("inodes")
+    if free == 0:
+        return "the disk is full"
     if free is not None and free < least:
         return f"{job_size(free)} are free, and a log alone may need {job_size(least)} (`log_cap`)"
     if inodes is not None and inodes < _FEW_INODES:
@@ -65,7 +74,7 @@ def run_folder(host: HostContext) -> Answer | None:
     """Whether the folder of the runs is writable: a start needs it."""
     room = host.answer("home")
     if not room["writable"]:
-        what = f"{room['path']} cannot be written: no permission in {room['folder']}"
+        what = f"{room['path']} cannot be written: {_why_not(room)}"
         return fail(what, "export SAFELAUNCH_HOME=/a/folder/of/yours, for that user")
     short = _short_of_space(host, room)
     if short:
@@ -73,7 +82,8 @@ def run_folder(host: HostContext) -> Answer | None:
         is_full = room["free"] == 0 and host.get("system", "user") not in (None, "root")
         answer = fail if is_full or room.get("inodes") == 0 else warn
         return answer(f"{room['path']}: {short}", "export SAFELAUNCH_HOME=/a/folder/with/space")
-    return ok(f"{room['path']} has {job_size(room['free'])}")
+    free = room.get("free")
+    return ok(room["path"] if free is None else f"{room['path']} has {job_size(free)}")
 
 
 def _log(host: HostContext) -> str | None:
@@ -99,8 +109,8 @@ def log(host: HostContext) -> Answer | None:
         return None
     room = host.answer("room", posixpath.dirname(path) or ".")
     if not room["writable"]:
-        why = "is a file" if room.get("is_file") else "cannot be written"
-        what = f"the log {path} cannot be created: {room['folder']} {why}"
+        why = f"{room['folder']} is a file" if room.get("is_file") else _why_not(room)
+        what = f"the log {path} cannot be created: {why}"
         return fail(what, "remove `log:`: a run keeps logs of its own")
     if "{" not in path and host.answer("path", path)["kind"] is not None:
         what = f"the log {path} exists; a log is never overwritten"

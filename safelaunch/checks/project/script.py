@@ -33,6 +33,7 @@ _OTHER_READERS = frozenset({"hydra", "omegaconf", "jsonargparse", "lightning", "
 # limits of the search for a module in the project: deeper folders hardly ever have one
 _MAX_DEPTH, _MAX_FOLDERS = 3, 500
 _LIBRARIES = ("torch", "accelerate", "transformers", "deepspeed", "trl", "peft", "vllm", "numpy")
+_ROOTS = (".", "src", "python")  # folders of a project that have its own package
 _NOT_SOURCE = ("node_modules", "site-packages", "__pycache__", "venv", "env", "build", "dist")
 
 # names that many projects give a file of their own; on PyPI they are something else
@@ -81,7 +82,8 @@ def _located(context: CheckContext, modules: Sequence[ImportedModule]) -> str:
 
 def _provide_modules(host: HostContext, names: Sequence[str]) -> str:
     """Return how missing modules are found: in a folder of the project, or installed by pip."""
-    own = _project_folders(host.context, names)
+    folders = _project_folders(host.context, names)
+    own = {name: f for name, f in folders.items() if not _is_library(host, name, f)}
     hints = []
     if own:
         path = _search_path(host.context, own.values())
@@ -98,6 +100,22 @@ def _provide_modules(host: HostContext, names: Sequence[str]) -> str:
     return "; ".join(hints)
 
 
+def _is_library(host: HostContext, name: str, folder: str) -> bool:
+    """Whether a module is a library, for which a module of the project in a folder is none.
+
+    A project's `data/datasets.py` would hide the library, for each other import of it too. The
+    project itself may be that library: then it is a package in its root, or in `src`.
+    """
+    from safelaunch.analysis.imports.shadowing import PACKAGES
+    from safelaunch.checks.environment.packages import required_modules
+
+    if name in _LIBRARIES or name in required_modules(host):
+        return True
+    below = os.path.relpath(folder, host.context.project or folder)
+    is_own = below in _ROOTS and os.path.isfile(os.path.join(folder, name, "__init__.py"))
+    return not is_own and (name in PACKAGES or name in pip_commands.PROJECTS)
+
+
 def _project_folders(context: CheckContext, names: Sequence[str]) -> dict[str, str]:
     """Return {module: the folder of the project that contains it}."""
     if context.project is None:
@@ -110,7 +128,7 @@ def _project_folders(context: CheckContext, names: Sequence[str]) -> dict[str, s
         for name in names if "__init__.py" not in files else ():
             package = os.path.join(folder, name, "__init__.py")
             exists = f"{name}.py" in files or (name in inside and os.path.isfile(package))
-            if exists and name not in (*result, *_LIBRARIES):
+            if exists and name not in result:
                 result[name] = folder
     return result
 

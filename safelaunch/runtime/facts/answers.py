@@ -8,6 +8,8 @@ import os
 import stat
 import time
 
+from safelaunch.runtime.facts.commands import read
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 SHOWN = 50  # matches of a pattern that are listed
 _MODEL_FILES = 2000  # files of a folder of weights that are read
 _PAUSES = (0.02, 0.05, 0.0)  # seconds between tries: another start may probe the port meanwhile
+_KERNEL = ("proc", "sysfs", "cgroup", "cgroup2", "devpts", "debugfs", "tracefs", "securityfs",
+           "configfs", "bpf", "pstore", "autofs", "efivarfs", "binfmt_misc")  # fmt: skip
 _POINTER = b"version https://git-lfs.github.com/spec/v1"  # first line of a pointer file of Git LFS
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
 _TOKENIZER = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model",
@@ -53,22 +57,47 @@ def matches(cwd: str, pattern: str) -> dict[str, Any]:
 
 
 def room(cwd: str, word: str) -> dict[str, Any]:
-    """Return whether the nearest existing folder is writable, its free bytes and inodes."""
+    """Return whether the nearest existing folder is writable, its free bytes and inodes.
+
+    `why` says why it is not, where that is no missing permission. Bytes are None on a file system
+    that counts none.
+    """
     folder = absolute(cwd, word)
     while not os.path.isdir(folder) and os.path.dirname(folder) != folder:
-        if os.path.lexists(folder) and not os.path.islink(folder):
+        if os.path.islink(folder):
+            why = f"is a link to {os.readlink(folder)}, which does not exist"
+            return {"folder": folder, "writable": False, "why": why}
+        if os.path.lexists(folder):
             return {"folder": folder, "is_file": True, "writable": False}
         folder = os.path.dirname(folder)
     disk = os.statvfs(folder)
+    why, is_counted = "", disk.f_blocks > 0
+    if disk.f_flag & os.ST_RDONLY:
+        why = "is on a file system that is mounted read-only"
+    elif not is_counted and file_system(folder) in _KERNEL:
+        why = f"is on {file_system(folder)}, which keeps no files"
     return {
         "folder": folder,
-        "writable": os.access(folder, os.W_OK | os.X_OK),
-        "free": disk.f_bavail * disk.f_frsize,
-        "total": disk.f_blocks * disk.f_frsize,
+        "writable": not why and os.access(folder, os.W_OK | os.X_OK),
+        "why": why,
+        "free": disk.f_bavail * disk.f_frsize if is_counted else None,
+        "total": disk.f_blocks * disk.f_frsize if is_counted else None,
         # many network file systems count none
         "inodes": disk.f_favail if disk.f_files else None,
         "device": os.stat(folder).st_dev,
     }
+
+
+def file_system(folder: str) -> str:
+    """Return the type of the file system that has a folder; "" where it is not known."""
+    path, best = os.path.realpath(folder), ("", "")
+    for line in read("/proc/self/mounts", 1 << 20).splitlines():
+        _, place, kind, *_ = [*line.split(" "), "", "", ""]
+        place = place.replace("\\040", " ")
+        is_above = path == place or path.startswith(place.rstrip("/") + "/")
+        if place and is_above and len(place) >= len(best[0]):
+            best = (place, kind)
+    return best[1]
 
 
 def port(_: str, number: int) -> dict[str, Any]:

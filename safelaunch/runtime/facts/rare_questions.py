@@ -8,6 +8,7 @@ Nothing is changed; `reach` opens a connection and closes it without a word.
 from __future__ import annotations
 
 import os
+import re
 import time
 
 from safelaunch.runtime import home as safelaunch_home
@@ -29,6 +30,11 @@ _MARKS = ("trainer_state.json", "latest", "latest_checkpointed_iteration.txt", "
 # what only a trainer leaves there: a pretrained model has none of it
 _TRAINER = (*_MARKS[:4], "optimizer", "random_states", "rng_state", "scheduler", "training_state",
             "global_step", "mp_rank", "__0_")  # fmt: skip
+# what the Trainer leaves there beside the model, and texts: none of them has weights
+_WEIGHTLESS = re.compile(
+    r"(optimizer|scheduler|scaler|rng_state|random_states|training_args)(_\d+)?\.\w+"
+    r"|.*(?<!\.index)\.(json|jsonl|txt|model|jinja|md|ya?ml|py|csv|log)"
+)
 _MAKERS = ("0x10de", "0x1002")  # of NVIDIA, AMD
 _DISPLAY = ("0x03", "0x12")  # PCI classes: display controller, processing accelerator
 _PEER_MODULES = ("nvidia_peermem", "nv_peer_mem")
@@ -67,7 +73,8 @@ def checkpoint(cwd: str, word: str) -> dict[str, Any]:
 
     `states` counts the files of weights and states, `trainer` says if any is a trainer's. `latest`
     is the text of DeepSpeed's or Megatron's file of that name, `latest_found` whether the folder
-    that it names is there, `flaw` why it is not whole.
+    that it names is there, `flaw` why it is not whole. `weightless` are those of `steps`, or `.`
+    for the folder itself, that have the Trainer's state and no model: it refuses them.
     """
     root = answers.absolute(cwd, word)
     if not os.path.isdir(root):
@@ -88,6 +95,8 @@ def checkpoint(cwd: str, word: str) -> dict[str, Any]:
         "latest": None,
         "flaw": checkpoints.flaw(root),
     }
+    places = (".", *result["steps"])
+    result["weightless"] = [name for name in places if _is_weightless(os.path.join(root, name))]
     for name in checkpoints.TRACKERS:
         text = read(os.path.join(root, name), 256).strip() if name in names else ""
         if text:
@@ -95,6 +104,12 @@ def checkpoint(cwd: str, word: str) -> dict[str, Any]:
             result["latest"] = text
             result["latest_found"] = os.path.isdir(os.path.join(root, folder))
     return result
+
+
+def _is_weightless(folder: str) -> bool:
+    """Whether a checkpoint has the Trainer's state and, by their names, no file of a model."""
+    names = folders(folder)
+    return _MARKS[0] in names and all(_WEIGHTLESS.fullmatch(name) for name in names)
 
 
 def newest_checkpoints(cwd: str, pattern: str) -> dict[str, Any]:

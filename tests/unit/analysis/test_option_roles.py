@@ -59,6 +59,8 @@ def test_a_mapping_is_read_as_it_stands() -> None:
             [("rollout_config", "a.yaml"), ("dialog", "b.json")],
         ),
         ("--config https://example.org/a.yaml --lr 1", []),
+        ("--config-name=big.yaml a=2", []),
+        ("--config-name big.yaml --cn x.yaml", []),
     ],
 )
 def test_configuration_files(text: str, expected: list[tuple[str, str]]) -> None:

@@ -39,6 +39,51 @@ def command(project: Project, tools: Path, words: str, more: str = "") -> CheckC
     return local_context(project, job, environ={"PATH": f"/no/such/folder:{tools}"})
 
 
+# -- the first line of a script --------------------------------------------------------------------
+
+BAD = {
+    "CR LF": "#!/bin/sh\r\necho\r\n",
+    "CR LF behind an argument": "#!/bin/sh -e\r\necho\r\n",
+    "CR LF behind env": "#!/usr/bin/env bash\r\necho\r\n",
+    "no such interpreter": "#!/no/such/bash\necho\n",
+}
+GOOD = {
+    "LF": "#!/bin/sh\necho\r\n",
+    "blanks": "#! /bin/sh -e \necho\n",
+    "none": "echo\r\n",
+    "no path": "#!bash\necho\n",
+}
+
+
+def run_file(project: Project, text: str, words: str, more: str = "") -> CheckContext:
+    (project.folder / "run.sh").write_bytes(text.encode())
+    (project.folder / "run.sh").chmod(0o755)
+    return local_context(project, f"launcher: command\ncommand: {words}\n{more}")
+
+
+@pytest.mark.parametrize("text", BAD.values(), ids=BAD)
+def test_a_script_that_no_interpreter_runs_makes_the_start_impossible(
+    project: Project, text: str
+) -> None:
+    result = result_of(run_file(project, text, "[./run.sh]"), "script")
+    assert (result.status, "bad interpreter" in result.evidence) == ("fail", True)
+    assert result.evidence.startswith("./run.sh:1: `#!/")
+
+
+@pytest.mark.parametrize("text", GOOD.values(), ids=GOOD)
+def test_a_script_that_its_interpreter_runs_passes(project: Project, text: str) -> None:
+    assert result_of(run_file(project, text, "[./run.sh]"), "script").status == "ok"
+
+
+def test_a_script_that_setup_may_convert_is_a_warning(project: Project) -> None:
+    case = run_file(project, BAD["CR LF"], "[./run.sh]", "setup: dos2unix run.sh\n")
+    assert result_of(case, "script").status == "warn"
+
+
+def test_a_script_that_a_shell_is_given_needs_no_first_line(project: Project) -> None:
+    assert result_of(run_file(project, BAD["CR LF"], "[bash, run.sh]"), "script").status == "ok"
+
+
 # -- programs --------------------------------------------------------------------------------------
 
 

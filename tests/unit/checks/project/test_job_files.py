@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,7 +17,6 @@ from safelaunch.sync.checkout_id import checkout_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from support.project import Project
 
@@ -389,7 +389,39 @@ LAST = TORCHRUN + "args: {resume_from_checkpoint: true, output_dir: out}\n"
 
 def test_the_newest_checkpoint_is_looked_for(project: Project) -> None:
     assert result_of(local_context(project, LAST), "resume").status == "warn"
-    project.write("", "out/checkpoint-5/trainer_state.json")
+    project.write("{}", "out/checkpoint-5/trainer_state.json")
+    project.write("x", "out/checkpoint-5/model.safetensors")
+    assert result_of(local_context(project, LAST), "resume").status == "ok"
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        ("trainer_state.json",),
+        ("trainer_state.json", "config.json", "tokenizer.model"),
+        ("trainer_state.json", "optimizer.pt", "scheduler.pt", "rng_state_0.pth"),
+    ],
+)
+def test_a_checkpoint_without_a_model_is_a_warning(
+    project: Project, files: tuple[str, ...]
+) -> None:
+    for name in files:
+        project.write("{}", f"out/checkpoint-9/{name}")
+    job = TORCHRUN + "args: {resume_from_checkpoint: out/checkpoint-9}\n"
+    for case in (LAST, job):
+        result = result_of(local_context(project, case), "resume")
+        assert (result.status, "no file of a model" in result.evidence) == ("warn", True)
+
+
+@pytest.mark.parametrize(
+    "file",
+    ["adapter_model.bin", "model.safetensors.index.json", "global_step9/x.pt", "weights.gguf"],
+)
+def test_a_checkpoint_with_something_that_may_be_a_model_passes(
+    project: Project, file: str
+) -> None:
+    project.write("{}", "out/checkpoint-9/trainer_state.json")
+    project.write('{"weight_map": {}}', f"out/checkpoint-9/{file}")
     assert result_of(local_context(project, LAST), "resume").status == "ok"
 
 
@@ -397,6 +429,20 @@ def test_a_job_that_begins_anew_hears_nothing_of_checkpoints(project: Project) -
     assert (
         results_of(local_context(project, TORCHRUN + "args: {output_dir: out}\n"), "resume") == []
     )
+
+
+@pytest.mark.parametrize("options", ["load: ckpt, save: ckpt", "load: ./ckpt, save: ckpt/"])
+def test_a_checkpoint_that_the_job_itself_saves_later_may_be_missing(
+    project: Project, options: str
+) -> None:
+    """Megatron: it starts anew where there is none."""
+    result = result_of(local_context(project, TORCHRUN + f"args: {{{options}}}\n"), "resume")
+    assert (result.status, "starts anew" in result.evidence) == ("ok", True)
+
+
+def test_a_checkpoint_of_transformers_must_exist_wherever_the_job_saves(project: Project) -> None:
+    job = TORCHRUN + "args: {resume_from_checkpoint: out, output_dir: out}\n"
+    assert result_of(local_context(project, job), "resume").status == "warn"
 
 
 # -- outputs ---------------------------------------------------------------------------------------
@@ -419,6 +465,42 @@ def test_folders_of_results_can_be_written_and_have_room(
         result_of(remote_context(project, OUT, {("room", "/d/out"): disk}), "outputs").status
         == status
     )
+
+
+REASONS = {
+    "permission": (room(writable=False), "no permission in /d"),
+    "read-only": (room(writable=False, why="is on a read-only x"), "/d is on a read-only x"),
+    "a full disk": (room(free=0), "the disk is full"),
+    "an almost full disk": (room(free=1 << 20), "1MiB are free"),
+}
+
+
+@pytest.mark.parametrize(("disk", "why"), REASONS.values(), ids=REASONS)
+def test_the_reason_why_results_cannot_be_written_is_the_right_one(
+    project: Project, disk: dict[str, Any], why: str
+) -> None:
+    result = result_of(remote_context(project, OUT, {("room", "/d/out"): disk}), "outputs")
+    assert (result.status, why in result.evidence) == ("warn", True)
+
+
+def test_a_file_system_that_counts_no_bytes_is_not_full(project: Project) -> None:
+    disk = room(free=None, total=None)
+    result = result_of(remote_context(project, OUT, {("room", "/d/out"): disk}), "outputs")
+    assert (result.status, result.evidence) == ("ok", "/d/out")
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no /proc here")
+def test_a_folder_in_proc_cannot_be_created_by_anyone(project: Project) -> None:
+    job = TORCHRUN + "args: {output_dir: /proc/out}\n"
+    result = result_of(local_context(project, job), "outputs")
+    assert result.evidence == "/proc/out cannot be written: /proc is on proc, which keeps no files"
+
+
+def test_a_link_that_leads_nowhere_is_no_folder_for_results(project: Project) -> None:
+    (project.folder / "out").symlink_to("/mnt/gone")
+    job = TORCHRUN + "args: {output_dir: out}\n"
+    result = result_of(local_context(project, job), "outputs")
+    assert (result.status, "a link to /mnt/gone" in result.evidence) == ("warn", True)
 
 
 def test_the_folder_of_runs_must_be_writable(project: Project) -> None:

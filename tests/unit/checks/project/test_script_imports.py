@@ -61,6 +61,33 @@ def test_a_file_that_only_has_the_name_is_not_taken_for_the_module(
     assert "pythonpath" not in result_of(missing(project, name), "imports").hint
 
 
+@pytest.mark.parametrize("name", ["datasets", "yaml", "torch", "sklearn", "peft"])
+def test_a_module_of_the_project_is_never_put_in_place_of_a_library(
+    name: str, project: Project
+) -> None:
+    project.write("", f"rq/{name}.py")
+    hint = result_of(missing(project, name), "imports").hint
+    assert "-m pip install" in hint
+    assert "pythonpath" not in hint
+
+
+@pytest.mark.parametrize("requirement", ["Einx_Tools\n", "einx-tools[all]>=2\n"])
+def test_nor_is_it_in_place_of_what_the_requirements_name(
+    requirement: str, project: Project
+) -> None:
+    project.write("", "models/einx_tools.py")
+    project.write(requirement, "requirements.txt")
+    hint = result_of(missing(project, "einx_tools"), "imports").hint
+    assert ("-m pip install einx_tools" in hint, "pythonpath" in hint) == (True, False)
+
+
+@pytest.mark.parametrize("folder", ["src", "python"])
+def test_a_library_that_the_project_itself_is_is_found_in_it(project: Project, folder: str) -> None:
+    project.write("", f"{folder}/verl/__init__.py")
+    hint = result_of(missing(project, "verl"), "imports").hint
+    assert f"pythonpath=[., {folder}]" in hint
+
+
 @pytest.mark.parametrize(
     ("script", "says"),
     [
