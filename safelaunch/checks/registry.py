@@ -39,6 +39,7 @@ MODULES = (
     "project.models",
     "environment.torch_nccl",
     "environment.packages",
+    "environment.dependencies",
     "environment.jit_builds",
     "environment.versions",
     "environment.variables",

@@ -191,7 +191,7 @@ _WANDB_LOGINS = ("~/.netrc", "~/.config/wandb/settings")
 _LOGIN = "https://docs.wandb.ai/models/ref/cli/wandb-login"
 
 
-def _needed_modules(host: HostContext) -> dict[str, str]:
+def needed_modules(host: HostContext) -> dict[str, str]:
     """Return {module: the option or variable that needs it}."""
     if not host.runs_python:
         return {}
@@ -219,10 +219,10 @@ def _wandb_mode(host: HostContext) -> str:
     return (job_options.variable(host, "WANDB_MODE") or "").lower()
 
 
-@check("asked-packages", asks=lambda host: [("module", name) for name in _needed_modules(host)])
+@check("asked-packages", asks=lambda host: [("module", name) for name in needed_modules(host)])
 def needed_packages(host: HostContext) -> list[Answer] | Answer | None:
     """Whether the packages that the job's options need are installed."""
-    needed = _needed_modules(host)
+    needed = needed_modules(host)
     missing = [name for name in needed if not host.answer("module", name)["found"]]
     if missing:
         return [
@@ -238,7 +238,7 @@ def needed_packages(host: HostContext) -> list[Answer] | Answer | None:
 
 
 def _login_questions(host: HostContext) -> Iterator[Question]:
-    if "wandb" in _needed_modules(host):
+    if "wandb" in needed_modules(host):
         yield ("module", "wandb")
         yield from (("path", path) for path in _WANDB_LOGINS)
 
@@ -246,7 +246,7 @@ def _login_questions(host: HostContext) -> Iterator[Question]:
 @check("wandb-login", asks=_login_questions, source=_LOGIN)
 def wandb_login(host: HostContext) -> Answer | None:
     """Whether wandb will find a key: a job has no terminal to type one."""
-    if "wandb" not in _needed_modules(host) or not host.answer("module", "wandb")["found"]:
+    if "wandb" not in needed_modules(host) or not host.answer("module", "wandb")["found"]:
         return None  # asked-packages reports it
     if _wandb_mode(host) in ("offline", "dryrun"):
         return ok("WANDB_MODE keeps wandb offline")

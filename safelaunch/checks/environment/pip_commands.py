@@ -59,8 +59,8 @@ def install(host: HostContext, names: Iterable[str], *options: str) -> str:
     return f"`{_pip(host)} {words}`{on_host(host)}{offline}"
 
 
-def torch(host: HostContext) -> str:
-    """Return the command that installs a torch for the host's GPUs and driver."""
+def torch(host: HostContext, release: str | None = None) -> str:
+    """Return the command that installs torch, or a release of it, for the GPUs and the driver."""
     capabilities = [
         cuda_compat.capability(gpu.get("compute_capability"))
         for gpu in host.get("gpus", "cards") or ()
@@ -70,7 +70,7 @@ def torch(host: HostContext) -> str:
     )
     options = [_REINSTALL] if host.get("torch") else []
     options += ["--index-url", INDEX + index] if index else []
-    return install(host, [requirement], *options)
+    return install(host, [release or requirement], *options)
 
 
 def torch_for(

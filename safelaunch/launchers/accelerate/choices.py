@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
-class Choice(NamedTuple):
+class SettingValues(NamedTuple):
     """The words that a setting may be, up to which number it may be one, and what follows else."""
 
     words: tuple[str, ...]
@@ -24,23 +24,23 @@ class Choice(NamedTuple):
     effect: str = "accelerate ends each rank with a KeyError"
 
 
-_OFFLOAD = Choice(("none", "cpu", "nvme"), effect="DeepSpeed refuses it")
+_OFFLOAD = SettingValues(("none", "cpu", "nvme"), effect="DeepSpeed refuses it")
 _STRATEGY = "fsdp_sharding_strategy"
 CHOICES = {
-    _STRATEGY: Choice(
+    _STRATEGY: SettingValues(
         ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2"), 5
     ),
-    "fsdp_auto_wrap_policy": Choice(
+    "fsdp_auto_wrap_policy": SettingValues(
         ("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP"),
         effect="accelerate ends each rank with a ValueError",
     ),
-    "fsdp_backward_prefetch": Choice(("BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH"), 2),
-    "fsdp_state_dict_type": Choice(
+    "fsdp_backward_prefetch": SettingValues(("BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH"), 2),
+    "fsdp_state_dict_type": SettingValues(
         ("FULL_STATE_DICT", "LOCAL_STATE_DICT", "SHARDED_STATE_DICT"), 3
     ),
     "offload_optimizer_device": _OFFLOAD,
     "offload_param_device": _OFFLOAD,
-    "zero_stage": Choice(("0", "1", "2", "3"), effect="DeepSpeed has no such stage"),
+    "zero_stage": SettingValues(("0", "1", "2", "3"), effect="DeepSpeed has no such stage"),
 }
 # torch's own names of members, beside accelerate's
 _TORCH = frozenset({"_HYBRID_SHARD_ZERO2"})

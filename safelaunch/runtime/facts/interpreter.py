@@ -14,7 +14,8 @@ import sys
 import sysconfig
 import time
 
-from safelaunch.runtime.facts import commands, elf_strings
+from safelaunch.runtime.facts import commands
+from safelaunch.runtime.facts.libraries import elf_strings
 from safelaunch.runtime.packages import TRAINING
 
 TYPE_CHECKING = False
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 DEEP = 90.0  # seconds for the import of torch
 _LIBRARY_SECONDS = 9.0  # for the strings of libraries, within a part's time
-_METADATA = re.compile(r"(.+?)-(\d[^-]*)(?:-py[\d.]+.*|-.*)?\.(?:dist|egg)-info$")
+METADATA = re.compile(r"(.+?)-(\d[^-]*)(?:-py[\d.]+.*|-.*)?\.(?:dist|egg)-info$")
 _TORCHES = ("cuda", "hip", "python", "cpu")
 _NCCL_WHEEL = re.compile(r"nvidia-nccl-cu\d+$")
 _MAX_ENVIRONMENTS = 64
@@ -66,11 +67,15 @@ def packages(folders: Iterable[str]) -> dict[str, str]:
     versions: dict[str, str] = {}
     for folder in folders:
         for entry in commands.folders(folder) if folder else ():
-            match = _METADATA.match(entry)
+            match = METADATA.match(entry)
             if match is not None:
-                name = re.sub(r"[-_.]+", "-", match.group(1)).lower()
-                versions.setdefault(name, match.group(2))
+                versions.setdefault(normalized(match.group(1)), match.group(2))
     return versions
+
+
+def normalized(name: str) -> str:
+    """Return the name of a package as PEP 503 compares it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 # -- torch -----------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ The child (child.py) prints a line of JSON for each part as it is done. It gives
 is given up itself: a device or file system that does not answer delays nobody.
 """
 
-# ruff: noqa: PLC0415 - tempfile: few machines need it
+# ruff: noqa: PLC0415 - tempfile, questions: few machines need them
 
 from __future__ import annotations
 
@@ -99,11 +99,13 @@ class Probe:
         parts, why = _parts(self._child, self._patience)
         if why is not None and self._python != sys.executable and not self._is_quick:
             parts, other = _parts(_spawn(sys.executable, self._words), self._patience)
+            from safelaunch.runtime.facts import questions
+
             skip = {"skip": f"{self._python}: {why}"}
             for name in ("torch", "deep"):
                 parts.pop(name, None)
             for number, (kind, *_) in enumerate(self._asks):
-                if kind == "module":
+                if kind in questions.OF_INTERPRETER:
                     parts[f"ask.{number}"] = skip
             parts["python"] = skip
             why = other

@@ -3,7 +3,7 @@
 A question is a list of its kind and its words. It changes nothing and starts nothing.
 """
 
-# ruff: noqa: PLC0415 - rare_questions: few starts ask one
+# ruff: noqa: PLC0415 - rare_questions, distributions: few starts ask one
 
 from __future__ import annotations
 
@@ -111,6 +111,15 @@ def _rare(name: str, cwd: str, *words: Any) -> Any:
     return getattr(rare_questions, name)(cwd, *words)
 
 
+def _requirements(cwd: str, *modules: str) -> Any:
+    """Return what the distributions of modules require (distributions.py)."""
+    from safelaunch.runtime.facts import distributions
+
+    return distributions.requirements(cwd, *modules)
+
+
+# kinds that only the job's own interpreter answers
+OF_INTERPRETER = ("module", "requirements")
 KINDS: dict[str, Callable[..., Any]] = {
     "path": path,
     "glob": matches,
@@ -120,6 +129,7 @@ KINDS: dict[str, Callable[..., Any]] = {
     "name": name,
     "runs": runs,
     "real": real_path,
+    "requirements": _requirements,
     **{
         name: functools.partial(_rare, name)
         for name in (

@@ -21,8 +21,9 @@ from support.workspace import DEADLINE
 from safelaunch.hostfacts import assemble as host
 from safelaunch.hostfacts.gpus import gpus
 from safelaunch.runtime import processes
-from safelaunch.runtime.facts import child, elf_strings, probe
+from safelaunch.runtime.facts import child, probe
 from safelaunch.runtime.facts import interpreter as facts_interpreter
+from safelaunch.runtime.facts.libraries import elf_strings
 
 if TYPE_CHECKING:
     from pathlib import Path
