@@ -40,6 +40,7 @@ MODULES = (
     "environment.torch_nccl",
     "environment.packages",
     "environment.dependencies",
+    "environment.binary_builds",
     "environment.jit_builds",
     "environment.versions",
     "environment.variables",

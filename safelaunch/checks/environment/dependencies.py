@@ -62,7 +62,7 @@ class Wish(NamedTuple):
         return any(self.specifier.contains(each, prereleases=True) for each in numbers)
 
 
-def _roots(host: HostContext) -> list[str]:
+def used_modules(host: HostContext) -> list[str]:
     """Return the modules that the program always imports, and those of its launcher and options."""
     names = dict.fromkeys(launchers.load(host.job.launcher).imports(host.job).values())
     names |= dict.fromkeys(packages.needed_modules(host))
@@ -78,7 +78,7 @@ def _roots(host: HostContext) -> list[str]:
 
 
 def _question(host: HostContext) -> Question | None:
-    roots = _roots(host) if host.runs_python else []
+    roots = used_modules(host) if host.runs_python else []
     return ("requirements", *roots) if roots else None
 
 
@@ -194,7 +194,7 @@ def _conflict(
 
 def _is_certain(host: HostContext, wish: Wish) -> bool:
     """Whether a distribution refuses to be imported, and the program itself always imports it."""
-    return wish.by == "transformers" and "transformers" in _roots(host)
+    return wish.by == "transformers" and "transformers" in used_modules(host)
 
 
 def _cure(host: HostContext, name: str, wishes: Sequence[Wish]) -> str:

@@ -113,13 +113,20 @@ def _rare(name: str, cwd: str, *words: Any) -> Any:
 
 def _requirements(cwd: str, *modules: str) -> Any:
     """Return what the distributions of modules require (distributions.py)."""
-    from safelaunch.runtime.facts import distributions
+    from safelaunch.runtime.facts.site_packages import distributions
 
     return distributions.requirements(cwd, *modules)
 
 
+def _builds(cwd: str, *modules: str) -> Any:
+    """Return what the libraries of modules were built for (builds.py)."""
+    from safelaunch.runtime.facts.site_packages import builds
+
+    return builds.builds(cwd, *modules)
+
+
 # kinds that only the job's own interpreter answers
-OF_INTERPRETER = ("module", "requirements")
+OF_INTERPRETER = ("module", "requirements", "builds")
 KINDS: dict[str, Callable[..., Any]] = {
     "path": path,
     "glob": matches,
@@ -130,6 +137,7 @@ KINDS: dict[str, Callable[..., Any]] = {
     "runs": runs,
     "real": real_path,
     "requirements": _requirements,
+    "builds": _builds,
     **{
         name: functools.partial(_rare, name)
         for name in (

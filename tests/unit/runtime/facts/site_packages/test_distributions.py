@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from safelaunch.runtime.facts import questions
+from safelaunch.runtime.facts.site_packages import distributions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +32,7 @@ def install(site: Path, name: str, *requires: str, files: dict[str, str] | None 
 
 
 def ask(*modules: str) -> Any:
-    return questions.answer("/", "requirements", list(modules))
+    return distributions.requirements("/", *modules)
 
 
 def test_requirements_are_followed_from_one_distribution_to_the_next(site: Path) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _METADATA_FILES = ("METADATA", "PKG-INFO")  # of a .dist-info and of an .egg-info folder
 _MAX_METADATA = 1 << 20  # bytes; the description of a package follows the headers
-_MAX_RECORD = 1 << 24
+MAX_RECORD = 1 << 24
 _MAX_DISTRIBUTIONS = 500
 _NAME = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
 # distributions whose modules have other names, or that others stand in for
@@ -50,8 +50,7 @@ def requirements(_: str, *modules: str) -> dict[str, Any]:
             continue
         requires[name] = requirement_lines(folders[name])
         for line in requires[name]:
-            match = _NAME.match(line)
-            other = interpreter.normalized(match.group(1)) if match else ""
+            other = required_name(line)
             if other in folders:
                 waiting.append(other)
             elif other and "extra" not in line.partition(";")[2]:
@@ -61,6 +60,12 @@ def requirements(_: str, *modules: str) -> dict[str, Any]:
         "requires": requires,
         "modules": sorted(name for name in absent if _is_importable(name)),
     }
+
+
+def required_name(line: str) -> str:
+    """Return the normalized name that a Requires-Dist begins with; "" where there is none."""
+    match = _NAME.match(line)
+    return interpreter.normalized(match.group(1)) if match else ""
 
 
 def metadata_folders(folders: Iterable[str]) -> dict[str, str]:
@@ -106,7 +111,7 @@ def _top_modules(folder: str) -> set[str]:
     top = commands.read(os.path.join(folder, "top_level.txt"), _MAX_METADATA).split()
     if top:
         return set(top)
-    record = commands.read(os.path.join(folder, "RECORD"), _MAX_RECORD)
+    record = commands.read(os.path.join(folder, "RECORD"), MAX_RECORD)
     return {re.sub(r"(\.\w[\w-]*)?\.(py|so)$", "", first) for first in
             (line.partition(",")[0].partition("/")[0] for line in record.splitlines())}  # fmt: skip
 
