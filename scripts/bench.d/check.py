@@ -1,11 +1,14 @@
-"""What checks cost: a job here, four hosts beside one, and the quick ones before a start."""
+"""What checks cost, here, on hosts and before a start; and which broken set-ups they find."""
 
 from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import time
+from collections import Counter
 from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 CPU = 1.0  # seconds
 ADDED = 0.1  # seconds
 FOUR = 1.5
+_SHARE = 0.925  # 62 of 67
 _PAIRS, _FEW = 15, 5
 _SETTLED = 0.5  # seconds
 _JOB = """launcher: python
@@ -63,6 +67,31 @@ def check() -> Iterator[Row]:
         )
         yield _added(path, env)
         yield _four(folder, env)
+    yield from _broken_setups()
+
+
+def _broken_setups() -> Iterator[Row]:
+    """Yield how many set-ups with a fault `check` finds, misses, or calls ok, by family."""
+    machine = tests("support.setups.machine")
+    setups = (*tests("support.setups.reported").REPORTED, *tests("support.setups.others").OTHERS)
+    families: dict[str, Counter[str]] = {}
+    for setup in setups:
+        with tempfile.TemporaryDirectory(prefix="safelaunch-bench-") as folder:
+            verdict = machine.outcome(setup, Path(folder) / "project").verdict
+        families.setdefault(setup.family, Counter())[verdict] += 1
+        if verdict != machine.HIT:
+            print(f"{verdict}: {setup.id} {setup.open}", file=sys.stderr)
+    whole = sum(families.values(), Counter[str]())
+    for name, counts in sorted({**families, "all": whole}.items()):
+        kinds = (machine.HIT, machine.MISS, machine.FALSE_OK)
+        measured = ", ".join(f"{kind} {counts[kind]}" for kind in kinds)
+        is_enough = counts[machine.HIT] >= _SHARE * counts.total() or name != "all"
+        yield Row(
+            f"set-ups that are broken on purpose, family {name}",
+            measured,
+            f">= {_SHARE:.0%} found, none wrongly ok" if name == "all" else "none wrongly ok",
+            is_enough and not counts[machine.FALSE_OK],
+        )
 
 
 def _wall(argv: list[str], env: Mapping[str, str]) -> float:

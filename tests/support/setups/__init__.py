@@ -1,0 +1,1 @@
+"""Set-ups that are broken on purpose: what `check` must find in each."""
