@@ -72,7 +72,7 @@ def used_modules(host: HostContext) -> list[str]:
         imports = None
     if imports is not None and imports.path_changed is None:
         names |= dict.fromkeys(m.name for m in imports.third_party if m.is_required)
-    if host.job.module is not None:
+    if host.job.module is not None and host.context.project_files.script is None:
         names |= dict.fromkeys([host.job.module.partition(".")[0]])
     return [pip_commands.PROJECTS.get(name, name) for name in names][:_MAX_ROOTS]
 
@@ -97,11 +97,7 @@ def dependencies(host: HostContext) -> Iterator[Answer]:
     answer = host.answer(*question)
     roots = set(answer["roots"].values())
     judged, wishes = _wishes(host, answer["requires"], roots)
-    unmet = {
-        name: by
-        for name, by in wishes.items()
-        if any(_is_unmet(wish, name, installed, answer["modules"]) for wish in by)
-    }
+    unmet = _unsettled(host, wishes, installed, answer["modules"])
     order = {name: index for index, name in enumerate(RECORDED)}
     names = sorted(unmet, key=lambda name: order.get(name, len(order)))
     for name in names[:_SHOWN]:
@@ -112,6 +108,33 @@ def dependencies(host: HostContext) -> Iterator[Answer]:
         yield warn(what, f"`{pip_commands.python(host)} -m pip check` lists them")
     if not names and judged:
         yield ok(f"what {quantity(len(judged), 'package')} of the job require is met")
+
+
+def _unsettled(
+    host: HostContext,
+    wishes: Mapping[str, Sequence[Wish]],
+    installed: Mapping[str, str],
+    modules: Sequence[str],
+) -> dict[str, Sequence[Wish]]:
+    """Return {name: all wishes} of the distributions that are not as they are required.
+
+    What a version requires that is to be replaced itself is settled with it, and left out.
+    """
+    bad = {
+        name: [wish for wish in group if _is_unmet(wish, name, installed, modules)]
+        for name, group in wishes.items()
+    }
+    replaced = {name for name, group in bad.items() if group and name in installed}
+    conflicts: dict[str, Sequence[Wish]] = {}
+    settled: set[str] = set()
+    for is_first in (True, False):  # at first what has another reason than a replaced version
+        for name, group in bad.items():
+            others = replaced if is_first else conflicts.keys() | settled
+            if any(w.by not in others or _is_certain(host, name, w) for w in group):
+                conflicts.setdefault(name, wishes[name])
+            elif group and not is_first:
+                settled.add(name)
+    return conflicts
 
 
 def _wishes(
@@ -184,7 +207,7 @@ def _conflict(
         for wish in bad
     )
     what = f"{name} {installed[name]}" if name in installed else f"{name} is missing"
-    if name in _REFUSED and any(_is_certain(host, wish) for wish in bad):
+    if any(_is_certain(host, name, wish) for wish in bad):
         answer = warn if host.plan.setup else fail
         return answer(
             f"{what}: {listed}, and refuses to be imported", _cure(host, name, wishes), _REFUSES
@@ -192,9 +215,9 @@ def _conflict(
     return warn(f"{what}: {listed}", _cure(host, name, wishes))
 
 
-def _is_certain(host: HostContext, wish: Wish) -> bool:
+def _is_certain(host: HostContext, name: str, wish: Wish) -> bool:
     """Whether a distribution refuses to be imported, and the program itself always imports it."""
-    return wish.by == "transformers" and "transformers" in used_modules(host)
+    return name in _REFUSED and wish.by == "transformers" and wish.by in used_modules(host)
 
 
 def _cure(host: HostContext, name: str, wishes: Sequence[Wish]) -> str:

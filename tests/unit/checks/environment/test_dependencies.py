@@ -226,6 +226,26 @@ def test_requirements_that_no_version_meets_name_the_packages(project: Project) 
     assert "peft trl --upgrade" in result.hint
 
 
+def test_what_a_version_requires_that_is_to_be_replaced_is_settled_with_it(
+    project: Project,
+) -> None:
+    installed = {**MET, "transformers": "4.40.2", "tokenizers": "0.19.1", "torch": "2.8.0"}
+    requires = {**REQUIRES, "transformers": ["tokenizers<0.19", "torch<2.5"]}
+    [result] = run_check(project, installed, requires=requires)
+    assert result.evidence == "transformers 4.40.2: trl 0.24.0 requires transformers>=4.56.1"
+    results = run_check(project, installed, "import trl, transformers\n", requires=requires)
+    assert [(r.evidence.partition(" ")[0], r.status) for r in results] == [
+        ("tokenizers", "fail"),
+        ("transformers", "warn"),
+    ]
+
+
+def test_of_two_that_refuse_each_other_one_is_named(project: Project) -> None:
+    requires = {"trl": ["peft>=2"], "peft": ["trl<0.20"]}
+    installed = {"trl": "0.24.0", "peft": "1.0.0"}
+    assert len(run_check(project, installed, "import trl, peft\n", requires=requires)) == 1
+
+
 def test_many_conflicts_are_summed_up(project: Project) -> None:
     names = [f"p{at}" for at in range(12)]
     requires = {"trl": [f"{name}>=2" for name in names]}
