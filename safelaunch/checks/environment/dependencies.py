@@ -74,7 +74,9 @@ def used_modules(host: HostContext) -> list[str]:
         names |= dict.fromkeys(m.name for m in imports.third_party if m.is_required)
     if host.job.module is not None and host.context.project_files.script is None:
         names |= dict.fromkeys([host.job.module.partition(".")[0]])
-    return [pip_commands.PROJECTS.get(name, name) for name in names][:_MAX_ROOTS]
+    # of `transformer-engine[pytorch]` the metadata has the name alone
+    projects = (pip_commands.PROJECTS.get(name, name).partition("[")[0] for name in names)
+    return list(projects)[:_MAX_ROOTS]
 
 
 def _question(host: HostContext) -> Question | None:

@@ -173,6 +173,10 @@ NEEDED = {
     "by env": ("env: {WANDB_PROJECT: x}\n", "wandb"),
     "flash attention": ("args: {attn_implementation: flash_attention_2}\n", "flash_attn"),
     "bits": ("args: {optim: paged_adamw_8bit}\n", "bitsandbytes"),
+    "bits of torch's own": ("args: {optim: adamw_torch_8bit}\n", "torchao"),
+    "bits of GaLore": ("args: {optim: galore_adamw_8bit_layerwise}\n", "galore_torch"),
+    "an optimizer without a schedule": ("args: {optim: schedule_free_adamw}\n", "schedulefree"),
+    "a name that PyPI does not have": ("args: {optim: stable_adamw}\n", "optimi"),
     "a switch": ("args: {load_in_4bit: true}\n", "bitsandbytes"),
     "deepspeed": ("args: {deepspeed: ds.json}\n", "deepspeed"),
     "an engine": ("args: {engine_type: sglang}\n", "sglang"),
@@ -202,6 +206,7 @@ SILENT = {
     "disabled for all": "args: {report_to: wandb}\nenv: {WANDB_DISABLED: 'true'}\n",
     "another attention": "args: {attn_implementation: sdpa}\n",
     "another optimizer": "args: {optim: adamw_torch}\n",
+    "a fused optimizer": "args: {optim: adamw_torch_fused}\n",
 }
 
 
