@@ -1,5 +1,7 @@
 """Checks what a job reads: its program, configurations, inputs, a checkpoint to resume from."""
 
+# ruff: noqa: PLC0415 - ast: only for a script that an older Python runs
+
 from __future__ import annotations
 
 import posixpath
@@ -80,11 +82,27 @@ def _syntax_error(host: HostContext) -> Answer | None:
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     if not numbers or numbers > sys.version_info[:2] or files.script is None:
         return None
-    if files.syntax_error is None:
+    error = files.syntax_error or _newer_syntax(files.text(host.job.script or ""), numbers)
+    if error is None:
         return None
-    line, reason = files.syntax_error
+    line, reason = error
     what = f"{host.job.script}:{line}: {reason}: Python {version} does not start it"
     return warn(what, "correct that line")
+
+
+def _newer_syntax(text: bytes | None, python: tuple[int, ...]) -> tuple[int, str] | None:
+    """Return the (line, reason) of syntax that an older Python does not have, as far as known."""
+    if text is None or python >= sys.version_info[:2] or python[0] != sys.version_info[0]:
+        return None
+    import ast
+
+    try:
+        ast.parse(text, feature_version=(python[0], python[1]))
+    except SyntaxError as e:
+        return e.lineno or 1, e.msg
+    except (ValueError, RecursionError, MemoryError):
+        return None
+    return None
 
 
 def _module_questions(host: HostContext) -> Iterable[Question]:

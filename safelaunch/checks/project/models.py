@@ -67,6 +67,11 @@ def _model_problem(
         names = ", ".join(missing[:_SHOWN])
         what = f"{path}: its index names {len(missing)} files that do not exist: {names}"
         return what, f"`hf download ID --local-dir {folder}` downloads the missing files{push}"
+    flaws = model.get("flaws") or ()
+    if flaws:
+        listed = ", ".join(f"{name} {why}" for name, why in flaws[:_SHOWN])
+        hint = f"`hf download ID --local-dir {folder}` downloads them again{push}"
+        return f"{path}: {listed}", hint
     what = hint = ""
     if model.get("other") is not None:
         return None

@@ -119,23 +119,29 @@ def port(_: str, number: int) -> dict[str, Any]:
 
 
 def model(cwd: str, word: str) -> dict[str, Any]:
-    """Return the Git LFS pointers, weights and missing parts of a folder of weights."""
-    from safelaunch.runtime.progress.checkpoints import missing_parts
+    """Return the Git LFS pointers, weights and missing parts of a folder of weights.
+
+    `flaws` are weights that are empty or cut off: [name, why].
+    """
+    from safelaunch.runtime.progress.checkpoints import file_flaw, missing_parts
 
     folder = absolute(cwd, word)
     names = os.listdir(folder)
-    pointers, weights = [], 0
+    pointers, weights, flaws = [], 0, []
     for name in sorted(names)[:_MODEL_FILES]:
         file = os.path.join(folder, name)
         if is_pointer(file):
             pointers.append(name)
         elif name.endswith(_WEIGHTS) and os.path.isfile(file):
             weights += 1
+            why = file_flaw(file) if os.access(file, os.R_OK) else "cannot be read"
+            flaws += [[name, why]] if why else []
     # an adapter of peft, a pipeline of diffusers, weights as Meta distributes them
     marks = ("adapter_config.json", "model_index.json", "params.json")
     return {
         "pointers": pointers,
         "weights": weights,
+        "flaws": flaws,
         "missing": missing_parts(folder, names),
         "config": "config.json" in names,
         "tokenizer": any(name in names for name in _TOKENIZER),

@@ -115,7 +115,7 @@ def flaw(path: str) -> str:
         if not os.path.isdir(path) and not os.path.isfile(path):
             return "is no file"
         if not os.path.isdir(path):
-            return _file_flaw(path) or _tracker_flaw(path)
+            return file_flaw(path) or _tracker_flaw(path)
         names = sorted(os.listdir(path))
         return _folder_flaw(path, names) or _tracker_flaw(path)
     except OSError as e:
@@ -134,7 +134,7 @@ def _folder_flaw(path: str, names: list[str]) -> str:
     for name in names:
         file = os.path.join(path, name)
         is_state = name == _TRAINER_STATE or name.endswith(STATES)
-        why = _file_flaw(file) if is_state and os.path.isfile(file) else ""
+        why = file_flaw(file) if is_state and os.path.isfile(file) else ""
         if why:
             return f"has {name}, which {why}"
     for name in TRACKERS:
@@ -188,7 +188,7 @@ def missing_parts(folder: str, names: Iterable[str]) -> list[str]:
     return sorted(str(part) for part in parts if part not in names)
 
 
-def _file_flaw(path: str) -> str:
+def file_flaw(path: str) -> str:
     """Return that a file is empty or cut off; only formats that show it are judged."""
     with open(path, "rb") as file:
         head = file.read(9)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.facts.gpu_machines import H100, L40S, RECORDS, matrix, query
+from support.facts.gpu_machines import H100, L40S, RECORDS, T4, matrix, query
 from support.facts.interpreters import CU126, torch
 from support.setups.machine import TORCHRUN, Setup
 from support.setups.reported import MODULE, SHM_OF_DOCKER
@@ -209,6 +209,13 @@ OTHERS = (
           job=TORCHRUN + "args: {resume_from_checkpoint: out/checkpoint-9}\n", files={
               "out/checkpoint-9/trainer_state.json": "{}",
               "out/checkpoint-9/model.safetensors": CUT_OFF}),
+    Setup("syntax-of-a-newer-python", "project", ("script",), python="3.9.18", files={
+        "train.py": "def f(x):\n    match x:\n        case 1: pass\n"}),
+    Setup("weights-cut-off", "project", ("models",), files={
+        "m/config.json": "{}", "m/tokenizer.json": "{}", "m/model.safetensors": CUT_OFF},
+          job=TORCHRUN + "args: {model_name_or_path: ./m}\n"),
+    Setup("flash-attention-on-turing", "hardware", ("precision",), cards=(T4,) * 4,
+          job=TORCHRUN.replace("h100", "t4") + "args: {attn_implementation: flash_attention_2}\n"),
     Setup("submodule-missing", "project", ("own-modules",), files={
         "train.py": "from pkg import gone\nimport pkg.gone\n", "pkg/__init__.py": ""}),
     Setup("shell-script-continuation", "project", ("shell-script",), files={

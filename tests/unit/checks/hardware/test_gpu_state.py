@@ -230,6 +230,14 @@ ACCELERATE = "launcher: accelerate\nscript: train.py\nprocesses: 1\n"
     ("args: {torch_dtype: bfloat16}\n", T4, "`--set args.torch_dtype=float16`"),
     ("args: [--bf16]\n", T4, "give the program fp16 in place of `--bf16`"),
     ("args: {bf16: false}\n", T4, ""),
+    ("args: {tf32: true}\n", T4, "remove `--tf32`"),
+    ("args: {tf32: true}\n", A100, None),
+    ("args: {attn_implementation: flash_attention_2}\n", T4,
+     "`sdpa` in place of `--attn_implementation flash_attention_2`"),
+    ("args: {attn_implementation: flash_attention_2}\n", A100, None),
+    ("args: {attn_implementation: flash_attention_3}\n", A100,
+     "`sdpa` in place of `--attn_implementation flash_attention_3`"),
+    ("args: {attn_implementation: sdpa}\n", T4, ""),
 ])  # fmt: skip
 def test_a_precision_wants_gpus_that_have_it(
     job: str, card: tuple[str, int, str], hint: str | None, project: Project

@@ -785,6 +785,15 @@ def test_parts_that_the_index_names_are_missed(project: Project) -> None:
     assert (result.status, "other.safetensors" in result.evidence) == ("warn", True)
 
 
+CUT_OFF = "\x40" + "\0" * 7 + '{"a": {"data_offsets": [0, 9000]}}' + " " * 30
+
+
+@pytest.mark.parametrize(("text", "why"), [("", "is empty"), (CUT_OFF, "is cut off")])
+def test_weights_that_are_not_whole_are_no_weights(project: Project, text: str, why: str) -> None:
+    result = weights(project, **{**WHOLE, "model__safetensors": text})
+    assert (result.status, result.evidence) == ("warn", f"./m: model.safetensors {why}")
+
+
 def test_an_adapter_needs_no_config_json(project: Project) -> None:
     assert weights(project, adapter_config__json="{}").status == "warn"  # no weights: a name apart
     project.write("{}", "m/adapter_config.json")
