@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
-import time
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.analysis.imports import shadowing, stdlib, sys_path
 from safelaunch.analysis.python import statements
+from safelaunch.analysis.python.cpu_budget import CpuBudget
 from safelaunch.analysis.python.module_search import (
     ModuleLocation,
     contains_python,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from safelaunch.analysis.imports.shadowing import Shadow
 
 MAX_FILES = 400
-TIME_LIMIT = 0.06  # seconds, of the 0.1 s that a start may spend on checks
+TIME_LIMIT = 0.06  # CPU seconds, of the 0.1 s that a start may spend on checks
 
 
 class ImportedModule(NamedTuple):
@@ -75,19 +75,19 @@ def read_imports(
     trees: Trees | None = None,
     cwd: str | None = None,
     is_module: bool = False,
-    seconds: float = TIME_LIMIT,
+    seconds: float | None = TIME_LIMIT,
     max_files: int = MAX_FILES,
 ) -> Imports:
     """Return what a script imports, directly and through the project's own modules.
 
     `roots` are the folders of PYTHONPATH; the script's folder comes first unless it runs as a
     module. `cwd` is the job's working folder, for relative additions to `sys.path`. Stops after
-    `seconds` or `max_files`; the script itself is always read. `trees` shares parsed files with
-    other callers.
+    `seconds` of CPU time or `max_files`; the script itself is always read. `trees` shares parsed
+    files with other callers.
     """
     path = os.path.abspath(os.fspath(script))
     folders = search_path(path, [os.fspath(root) for root in roots], is_module=is_module)
-    walk = _ImportWalk(trees or Trees(), folders, cwd, time.monotonic() + seconds, max_files)
+    walk = _ImportWalk(trees or Trees(), folders, cwd, CpuBudget(seconds), max_files)
     was_on = gc.isenabled()
     gc.disable()  # syntax trees have no garbage, and collection takes a third of the time
     try:
@@ -113,13 +113,13 @@ class _ImportWalk:
         trees: Trees,
         folders: tuple[str, ...],
         cwd: str | None,
-        deadline: float,
+        budget: CpuBudget,
         max_files: int,
     ) -> None:
         self.trees = trees
         self.folders = list(folders)
         self.cwd = cwd
-        self.deadline = deadline
+        self.budget = budget
         self.max_files = max_files
         self.main = ""
         self.files: dict[str, str] = {}
@@ -136,7 +136,7 @@ class _ImportWalk:
         self.main = script
         self._script_package(script, is_module=is_module)
         while self.queue or self.optional_queue:
-            is_over = len(self.files) >= self.max_files or time.monotonic() > self.deadline
+            is_over = len(self.files) >= self.max_files or self.budget.is_spent
             if self.files and is_over:
                 self.is_complete = False
                 return

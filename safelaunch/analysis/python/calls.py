@@ -73,3 +73,32 @@ def runs_unconditionally(module: Module, node: ast.AST, scope: Scope) -> bool:
             return False
         child, parent = parent, module.parents.get(parent)
     return True
+
+
+def is_unreachable(module: Module, node: ast.AST, scope: Scope, call: ast.Call) -> bool:
+    """Whether a node is below `if x is not None` where a call leaves the parameter x at None."""
+    has_all = any(isinstance(argument, ast.Starred) for argument in call.args)
+    if isinstance(scope, ast.Module) or has_all or any(k.arg is None for k in call.keywords):
+        return False
+    child, parent = node, module.parents.get(node)
+    while parent is not None and child is not scope:
+        test = parent.test if isinstance(parent, ast.If) else None
+        if isinstance(parent, ast.If) and isinstance(test, ast.Compare) and len(test.ops) == 1:
+            is_none, is_body = isinstance(test.ops[0], ast.Is), child in parent.body
+            is_test = (is_none or isinstance(test.ops[0], ast.IsNot)) and child is not test
+            if is_test and is_none is not is_body and _stays_none(module, test, scope, call):
+                return True
+        child, parent = parent, module.parents.get(parent)
+    return False
+
+
+def _stays_none(module: Module, test: ast.Compare, scope: Function, call: ast.Call) -> bool:
+    """Whether a test compares a parameter with None that has None for its value."""
+    name, other = test.left, test.comparators[0]
+    return (
+        isinstance(name, ast.Name)
+        and module.literal(other) is None
+        and module.literal(default_value(scope, name.id)) is None
+        and argument_for(call, scope, name.id) is None
+        and not assignments(module, scope, name.id)
+    )

@@ -5,14 +5,15 @@ from __future__ import annotations
 import ast
 import contextlib
 import os
-import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from safelaunch.analysis.python.module_search import find_module
 from safelaunch.analysis.python.trees import SourceLine, Trees, Unclear
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from safelaunch.analysis.python.cpu_budget import CpuBudget
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
@@ -34,9 +35,12 @@ class Definition(NamedTuple):
 
 
 class Module:
-    """The names of a file. A name with two meanings is left out."""
+    """The names of a file. A name with two meanings is left out.
 
-    def __init__(self, path: str, tree: ast.Module) -> None:
+    `is_shallow`: what expressions consist of is left out, which is most of a class of settings.
+    """
+
+    def __init__(self, path: str, tree: ast.Module, *, is_shallow: bool = False) -> None:
         self.path = path
         self.tree = tree
         self.parents: dict[ast.AST, ast.AST] = {}
@@ -52,6 +56,8 @@ class Module:
             )
             for child in ast.iter_child_nodes(node):
                 if not child._fields:  # an operator or context, shared by the whole tree
+                    continue
+                if is_shallow and isinstance(child, ast.expr) and not _is_target(child):
                     continue
                 self.parents[child] = node
                 self._scopes[child] = inner
@@ -174,6 +180,10 @@ class Module:
         imports[name] = full if imports.get(name, full) == full else f"?.{name}"
 
 
+def _is_target(node: ast.expr) -> bool:
+    return isinstance(getattr(node, "ctx", None), ast.Store)
+
+
 def _assigns(node: ast.stmt, name: str) -> bool:
     targets = getattr(node, "targets", [getattr(node, "target", None)])
     return isinstance(node, ast.Assign | ast.AnnAssign) and any(
@@ -181,22 +191,45 @@ def _assigns(node: ast.stmt, name: str) -> bool:
     )
 
 
+class InstalledClasses(Protocol):
+    """Classes and text of the packages of the job's interpreter (libraries.py)."""
+
+    def owns(self, module: Module) -> bool:
+        """Whether a module is one of them."""
+
+    def resolve(self, module: Module, node: ast.AST) -> Definition | None:
+        """Return the class that a name in a module refers to."""
+
+    def text(self, dotted: str) -> str:
+        """Return the text of an installed module; empty where there is none."""
+
+
 class Modules:
     """Loads the modules of a project by file path or by import name."""
 
-    def __init__(self, trees: Trees, folders: Sequence[str], deadline: float) -> None:
+    def __init__(
+        self,
+        trees: Trees,
+        folders: Sequence[str],
+        budget: CpuBudget,
+        libraries: InstalledClasses | None = None,
+        *,
+        is_single: bool = False,
+    ) -> None:
         self.trees = trees
         self.folders = folders
-        self.deadline = deadline  # by time.monotonic()
+        self.budget = budget
+        self.libraries = libraries
+        self.is_single = is_single  # a file of a library: what it imports is not followed
         self._modules: dict[str, Module | None] = {}
 
     def load(self, path: str) -> Module | None:
         """Return the module of a file, or None where it cannot be read.
 
-        Raise Unclear after the deadline; the first file is always read.
+        Raise Unclear once the budget is spent; the first file is always read.
         """
         if path not in self._modules:
-            if self._modules and time.monotonic() > self.deadline:
+            if self._modules and self.budget.is_spent:
                 why = "the time limit was reached before all files were read"
                 raise Unclear(why, SourceLine(path, 1))
             self._modules[path] = None
@@ -218,6 +251,33 @@ class Modules:
         if module.bindings.get(base.id, 0) > 1:
             return None
         return self._by_name(module, module.dotted(node), _MAX_REEXPORTS)
+
+    def resolve_class(self, module: Module, node: ast.AST) -> Definition | None:
+        """Return the class of the project or of an installed package that a name refers to."""
+        if self.libraries is not None and self.libraries.owns(module):
+            return self.libraries.resolve(module, node)
+        definition = self.resolve(module, node)
+        if definition is not None or self.libraries is None:
+            return definition
+        base = node
+        while isinstance(base, ast.Attribute):
+            base = base.value
+        if not isinstance(base, ast.Name) or module.is_local(base):
+            return None
+        if base.id not in module.imports or module.bindings.get(base.id, 0) > 1:
+            return None
+        return self.libraries.resolve(module, node)
+
+    def text(self, dotted: str) -> str:
+        """Return the text of a module of the project or of a library; empty where it has none."""
+        folders: Sequence[str] = () if self.is_single else self.folders
+        path = None
+        for part in dotted.split("."):
+            package = find_module(part, folders)
+            if package is None:
+                return "" if self.libraries is None else self.libraries.text(dotted)
+            folders, path = package.folders, package.path
+        return "" if path is None else self.trees.text(path)
 
     def imported(self, module: Module, node: ast.Import | ast.ImportFrom) -> list[Module]:
         """Return the project's modules that an import statement runs, packages first."""
@@ -248,6 +308,8 @@ class Modules:
         return self._by_name(target, reexport, max_reexports - 1) if reexport else None
 
     def _file(self, module: Module, name: str, level: int) -> Module | None:
+        if self.is_single:
+            return None
         folders: Sequence[str] = self.folders
         if level:
             folder = module.path

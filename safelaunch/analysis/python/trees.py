@@ -20,6 +20,10 @@ MAX_BYTES = 2 << 20  # a longer file is data; parsing it would take seconds
 _BLOCK = re.compile(
     rb"^(?:async[ \t]+)?(?:def|class)[ \t].*\n(?:(?:[ \t)\]}#].*|\r?)\n)*", re.MULTILINE
 )
+# A function at any depth, to the next line that is not deeper and closes no bracket.
+_FUNCTION = re.compile(
+    rb"^([ \t]*)(?:async[ \t]+)?def[ \t]+(\w+).*\n(?:(?:\1[ \t)\]}#].*|[ \t]*\r?)\n)*", re.MULTILINE
+)
 _IMPORT_MARKS = (b"import", b"sys.path", b"addsitedir")
 
 # `warnings` keeps its filters for the whole process: two threads that both silence them could
@@ -54,6 +58,7 @@ class Trees:
         self._data: dict[str, bytes | None] = {}
         self._trees: dict[str, ast.Module | None] = {}
         self._outlines: dict[str, ast.Module | None] = {}
+        self._declarations: dict[str, ast.Module | None] = {}
         self.unread: dict[str, UnreadFile] = {}
 
     def data(self, path: str) -> bytes | None:
@@ -87,6 +92,19 @@ class Trees:
                 tree = self.tree(path)
             self._outlines[path] = tree
         return self._outlines[path]
+
+    def declarations(self, path: str) -> ast.Module | None:
+        """Return a syntax tree with imports and what classes declare, at unchanged line numbers.
+
+        All functions are stubs. transformers' training_args.py: 6 ms instead of 20.
+        """
+        if path not in self._declarations:
+            data = self.data(path)
+            tree = None if data is None else _parse(_FUNCTION.sub(_stub_function, data + b"\n"))
+            if isinstance(tree, Exception):  # a string or bracket continues at the left margin
+                tree = self.tree(path)
+            self._declarations[path] = tree
+        return self._declarations[path]
 
     def _read(self, path: str) -> bytes | None:
         try:
@@ -131,10 +149,21 @@ def _parse(data: bytes) -> ast.Module | Exception:
 def _stub_block(block: re.Match[bytes]) -> bytes:
     """Return a stub for a block, or the block itself if it imports or an open string may follow."""
     data = block[0]
-    has_open_string = data.count(b'"""') % 2 or data.count(b"'''") % 2
-    if has_open_string or any(word in data for word in _IMPORT_MARKS):
+    if _has_open_string(data) or any(word in data for word in _IMPORT_MARKS):
         return data
     return b"def _(): 0" + b"\n" * data.count(b"\n")
+
+
+def _stub_function(block: re.Match[bytes]) -> bytes:
+    """Return a stub of the same name for a function, or the function if an open string follows."""
+    data = block[0]
+    if _has_open_string(data):
+        return data
+    return block[1] + b"def " + block[2] + b"(): 0" + b"\n" * data.count(b"\n")
+
+
+def _has_open_string(data: bytes) -> bool:
+    return bool(data.count(b'"""') % 2 or data.count(b"'''") % 2)
 
 
 class Unclear(Exception):  # noqa: N818 - not an error: the text leaves it open
