@@ -16,6 +16,7 @@ ARGPARSE, HF, FIRE, CLICK = "argparse", "HfArgumentParser", "fire", "click"
 INT, FLOAT = "int", "float"
 BOOL = "bool"  # argparse's `type=bool`: any text except an empty one is true
 TRUTH_WORD = "truth"  # a word that the framework accepts as true or false
+DICT = "dict"  # `type=dict`: no text becomes one, only a settings file has them
 
 
 class Option(NamedTuple):
@@ -34,6 +35,8 @@ class Option(NamedTuple):
     choices: tuple[str, ...] = ()
     required: bool = False
     default_is_true: bool = False  # its default is true, or counts as true
+    accepts_none: bool = False  # `none` and `null` too, whatever the type
+    lacks_default: bool = False  # a field of a dataclass that a settings file must set
 
     @property
     def is_switch(self) -> bool:
@@ -44,6 +47,21 @@ class Option(NamedTuple):
     def display_name(self) -> str:
         """The name for messages: the longest spelling."""
         return max(self.names, key=len) if self.names else self.dest
+
+
+class SettingsFile(NamedTuple):
+    """A file of settings that a program reads its fields from.
+
+    `option` names it, or it is the only argument and ends in one of `suffixes`. Its text is
+    converted like an option's value, or reaches the fields as the file's format reads it.
+    """
+
+    reader: str  # the class that reads it, for messages
+    option: str = ""
+    suffixes: tuple[str, ...] = ()
+    is_converted: bool = False
+    refuses_unknown: bool = True
+    other_keys: frozenset[str] = frozenset()  # read by the parser itself
 
 
 class ScriptOptions(NamedTuple):
@@ -59,6 +77,8 @@ class ScriptOptions(NamedTuple):
     why: str = ""
     allows_abbreviations: bool = True  # accepts `--learn` for `--learning_rate`
     commands: Mapping[str, ScriptOptions] = MappingProxyType({})
+    settings: tuple[SettingsFile, ...] = ()
+    ignores_unknown: bool = False  # options that it does not have are dropped without a word
 
     @property
     def positionals(self) -> tuple[Option, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -34,7 +35,7 @@ _OTHER_FRAMEWORKS = {
     "pytorch_lightning.cli.LightningCLI": "LightningCLI",
     "omegaconf.OmegaConf.from_cli": "OmegaConf", "typer.Typer": "typer", "typer.run": "typer",
     "click.group": "click", "docopt.docopt": "docopt", "chz.entrypoint": "chz",
-    "chz.nested_entrypoint": "chz", "trl.TrlParser": "TrlParser", "tap.Tap": "tap",
+    "chz.nested_entrypoint": "chz", "tap.Tap": "tap",
 }  # fmt: skip
 _PACKAGES = frozenset(name.partition(".")[0] for name in _OTHER_FRAMEWORKS)
 _ARGV_CHANGE = re.compile(
@@ -93,7 +94,17 @@ class ParseCallFinder:
         for module in {main.path: main, parse_call.module.path: parse_call.module}.values():
             _check_argv(module, flags, passed_arguments)
         self.check_argv_unchanged()
+        if flags.kind == HF:
+            self.check_args_file(main)
         return flags
+
+    def check_args_file(self, main: Module) -> None:
+        """Raise Unclear if HfArgumentParser takes more options from a file beside the script."""
+        # transformers 5.24.0 hf_argparser.py, parse_args_into_dataclasses: look_for_args_file
+        path = os.path.splitext(self.script)[0] + ".args"
+        if os.path.exists(path):
+            why = f"{os.path.basename(path)} beside the script has more options"
+            raise Unclear(why, main.location(main.tree))
 
     def options_at(self, parse_call: ParseCall) -> ScriptOptions:
         """Return the options that a parse call accepts."""
@@ -215,6 +226,8 @@ class ParseCallFinder:
                 parse_call = self.as_parse_call(module, node)
                 if parse_call is None or self.modules.resolve(module, parse_call.call.func):
                     continue
+                if _is_own_method(module, node):
+                    continue
                 if self.is_reachable(module, node):
                     yield parse_call
 
@@ -263,6 +276,13 @@ class ParseCallFinder:
             module = None if match is None else self.modules.load(path)
             if module is not None and any(_changes_argv(module, node) for node in module.nodes):
                 raise Unclear("the program changes `sys.argv`", module.location(module.tree))
+
+
+def _is_own_method(module: Module, call: ast.Call) -> bool:
+    """Whether a call is inside a parser class, which parses in turn: as in TrlParser."""
+    cls = module.parents.get(module.scope(call))
+    bases = cls.bases if isinstance(cls, ast.ClassDef) else []
+    return any(module.dotted(base).endswith("ArgumentParser") for base in bases)
 
 
 def _is_record(module: Module, decorator: ast.expr) -> bool:

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.analysis import option_model
 from safelaunch.analysis.argv import is_number
-from safelaunch.analysis.option_model import BOOL, FLOAT, INT, TRUTH_WORD, Option, ScriptOptions
+from safelaunch.analysis.option_model import (
+    BOOL,
+    DICT,
+    FLOAT,
+    INT,
+    TRUTH_WORD,
+    Option,
+    ScriptOptions,
+)
+from safelaunch.analysis.options.hf_renamed import replacement
 from safelaunch.errors import did_you_mean
 
 if TYPE_CHECKING:
@@ -144,7 +153,12 @@ class _OptionChecker:
         else:
             long_names = [name for name in self.names if name.startswith("--")]
             message = f"the script has no option `{use.word}`"
-            fix = did_you_mean(use.word, long_names or self.names) or f"remove `{use.word}`"
+            if self.script_options.ignores_unknown:
+                message += " and ignores it"
+            is_hf = self.script_options.kind == option_model.HF
+            new = replacement(use.word, self.names) if is_hf else None
+            near = did_you_mean(use.word, long_names or self.names)
+            fix = new or near or f"remove `{use.word}`"
         yield OptionProblem(use.word, message, fix, self.script_options.location)
 
     def check_switch(self, use: _OptionUse, option: Option) -> Iterator[OptionProblem]:
@@ -167,6 +181,12 @@ class _OptionChecker:
             expected = "a value" if min_values == 1 else f"{min_values} values"
             message = f"`{use.word}` takes {expected}, got {count or 'none'}"
             fix = f"give `{use.word}` {expected}, or remove it"
+            if option.value_type == TRUTH_WORD:
+                key = use.word.lstrip("-")
+                fix = f"write `{use.word} true`"
+                fix = (
+                    f'write `{key}: "true"`, which passes the word' if self.args.is_mapping else fix
+                )
             yield OptionProblem(use.word, message, fix, option.location)
             return
         values = use.values if option.max_values is None else use.values[: option.max_values]
@@ -181,7 +201,7 @@ class _OptionChecker:
 
     def check_value(self, use: _OptionUse, option: Option, value: str) -> Iterator[OptionProblem]:
         """Yield the problem of a value that the script will refuse or misread."""
-        problem = _refusal(option, value)
+        problem = refusal(option, value)
         if problem is None and option.value_type == BOOL and value.lower() in _FALSE:
             problem = "is read as true: argparse's `type=bool` reads any text as true"
         if problem is not None:
@@ -199,7 +219,7 @@ class _OptionChecker:
             hint = did_you_mean(value, option.choices)
             return hint or "one of " + ", ".join(f"`{choice}`" for choice in option.choices)
         expected = {INT: "a whole number", FLOAT: "a number", TRUTH_WORD: "`true` or `false`"}
-        whole = _whole_number(value) if option.value_type == INT else None
+        whole = whole_number(value) if option.value_type == INT else None
         if whole:
             return f"write {whole}"
         return f"give it {expected.get(option.value_type, 'another value')}"
@@ -269,8 +289,12 @@ class _FireChecker(_OptionChecker):
             yield problem._replace(message=message)
 
 
-def _refusal(option: Option, value: str) -> str | None:
+def refusal(option: Option, value: str) -> str | None:  # noqa: PLR0911 - one for each reason
     """Return why a value is refused, or None."""
+    if option.accepts_none and value.lower() in ("none", "null"):
+        return None
+    if option.value_type == DICT and value:
+        return "is text, and argparse makes no mapping of it"
     if option.value_type in (INT, FLOAT):
         try:
             number = int(value) if option.value_type == INT else float(value)
@@ -286,7 +310,7 @@ def _refusal(option: Option, value: str) -> str | None:
     return None
 
 
-def _whole_number(value: str) -> str | None:
+def whole_number(value: str) -> str | None:
     """Return a number such as `1e4` or `2.0` as digits that int() accepts, or None."""
     try:
         number = float(value)

@@ -10,8 +10,8 @@ import ast
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from safelaunch.analysis.option_model import ARGPARSE, HF, Option, ScriptOptions
-from safelaunch.analysis.options.parsers import add_argument, hf_arguments
+from safelaunch.analysis.option_model import ARGPARSE, HF, Option, ScriptOptions, SettingsFile
+from safelaunch.analysis.options.parsers import add_argument, hf_arguments, hf_settings
 from safelaunch.analysis.python import calls
 from safelaunch.analysis.python.names import Function, Module, Modules, Scope
 from safelaunch.analysis.python.trees import Unclear
@@ -20,14 +20,21 @@ if TYPE_CHECKING:
     from safelaunch.analysis.python.trees import SourceLine
 
 _ARGPARSE = frozenset({"argparse.ArgumentParser"})
-_HF = frozenset({"transformers.HfArgumentParser", "transformers.hf_argparser.HfArgumentParser"})
+_HF = frozenset(
+    {
+        *("transformers.HfArgumentParser", "transformers.hf_argparser.HfArgumentParser"),
+        *hf_settings.TRL_PARSERS,
+    }
+)
 _PLAIN_ARGUMENTS = frozenset((
     "prog", "usage", "description", "epilog", "formatter_class", "conflict_handler",
     "argument_default", "exit_on_error", "color", "suggest_on_error",
 ))  # fmt: skip
+_HF_ARGUMENTS = frozenset({"dataclass_types", "parsers", "ignore_extra_args"})
 _GROUPS = frozenset({"add_argument_group", "add_mutually_exclusive_group"})
-PARSE_METHODS = frozenset({"parse_args", "parse_args_into_dataclasses"})
+PARSE_METHODS = frozenset({"parse_args", "parse_args_into_dataclasses", "parse_args_and_config"})
 _ARGS_AND_NAMESPACE = 2
+_REMAINING = "return_remaining_strings"
 Callers = Mapping[Function, tuple[Module, ast.Call]]
 # Attributes of a parser that do not change its options.
 _HARMLESS = frozenset((
@@ -47,11 +54,17 @@ def read(modules: Modules, module: Module, call: ast.Call, callers: Callers) -> 
     _check_parse(module, call, callers)
     assert isinstance(call.func, ast.Attribute)  # noqa: S101 - narrows the type for mypy
     reader.read_parser(module, call.func.value, is_certain=True)
+    settings: tuple[SettingsFile, ...] = ()
+    if reader.kind == HF and reader.constructor is not None:
+        settings = hf_settings.trl_config(modules, module, call, reader.constructor)
+        settings += hf_settings.single_files(modules, module, call.func.value)
     return ScriptOptions(
         reader.kind,
         reader.location or module.location(call),
         tuple(reader.options),
         allows_abbreviations=reader.allows_abbreviations,
+        settings=settings,
+        ignores_unknown=_drops_unknown(module, call),
     )
 
 
@@ -61,12 +74,28 @@ def _check_parse(module: Module, call: ast.Call, callers: Callers) -> None:
     for value in (*call.args[:1], *(v for k, v in keywords.items() if k == "args")):
         if not _is_command_line(module, value, callers):
             raise Unclear("it does not parse the command line", module.location(call))
+    is_dropped = _drops_unknown(module, call)
     if len(call.args) > _ARGS_AND_NAMESPACE or any(
         name not in ("args", "namespace", "look_for_args_file")
+        and not (is_dropped and name == _REMAINING)
         and module.literal(value) not in (False, None)
         for name, value in keywords.items()
     ):
         raise Unclear("it returns unknown options instead of refusing them", module.location(call))
+
+
+def _drops_unknown(module: Module, call: ast.Call) -> bool:
+    """Whether a call returns the unknown options, and nothing reads them."""
+    remaining = (k.value for k in call.keywords if k.arg == _REMAINING)
+    if not any(module.literal(value) is True for value in remaining):
+        return False
+    statement = module.parents.get(call)
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    names = targets[0].elts if len(targets) == 1 and isinstance(targets[0], ast.Tuple) else []
+    last = names[-1] if names else None
+    return isinstance(last, ast.Name) and not any(
+        isinstance(node.ctx, ast.Load) for node in module.names_by_id.get(last.id, [])
+    )
 
 
 def _is_command_line(module: Module, value: ast.expr, callers: Callers) -> bool:
@@ -98,6 +127,7 @@ class _ParserReader:
         self.options: list[Option] = []
         self.allows_abbreviations = True
         self.kind = ARGPARSE
+        self.constructor: ast.Call | None = None
         self.location: SourceLine | None = None
         self.visited: set[tuple[str, ast.AST, str]] = set()
         self.open_functions: list[ast.AST] = []
@@ -125,7 +155,7 @@ class _ParserReader:
         """Read the call that creates the parser."""
         self.location = self.location or module.location(call)
         has_help = True
-        plain = _PLAIN_ARGUMENTS | {"dataclass_types"} if is_hf else _PLAIN_ARGUMENTS
+        plain = _PLAIN_ARGUMENTS | _HF_ARGUMENTS if is_hf else _PLAIN_ARGUMENTS
         for keyword in call.keywords:
             value = module.literal(keyword.value)
             if keyword.arg == "parents" and isinstance(keyword.value, ast.List | ast.Tuple):
@@ -142,6 +172,7 @@ class _ParserReader:
             self.options.append(Option("help", ("-h", "--help"), module.location(call), 0, 0))
         if is_hf:
             self.kind = HF
+            self.constructor = call
             self.options += hf_arguments.options(self.modules, module, call)
 
     def read_returned(
@@ -166,7 +197,7 @@ class _ParserReader:
                 self.read_parser(module, argument, is_certain=is_certain)
                 self.read_uses(defining_module, node, name, is_certain=is_certain)
             else:
-                self.read_variable(defining_module, node, name, is_certain=is_certain)
+                self.read_variable(defining_module, node, name, is_certain=is_certain, call=call)
         elif len(values) == 1 and not names:
             self.read_parser(defining_module, next(iter(values.values())), is_certain=is_certain)
         else:
@@ -174,10 +205,23 @@ class _ParserReader:
             raise Unclear(why, defining_module.location(node))
         self.open_functions.pop()
 
-    def read_variable(self, module: Module, scope: Scope, name: str, *, is_certain: bool) -> None:
-        """Read a parser that is stored in a variable: its creation and each use of it."""
+    def read_variable(
+        self,
+        module: Module,
+        scope: Scope,
+        name: str,
+        *,
+        is_certain: bool,
+        call: ast.Call | None = None,
+    ) -> None:
+        """Read a parser that is stored in a variable: its creation and each use of it.
+
+        `call`: the call of the function that is the scope.
+        """
         values = []
         for node in calls.assignments(module, scope, name):
+            if call is not None and calls.is_unreachable(module, node, scope, call):
+                continue
             statement = module.parents[node]
             value = getattr(statement, "value", None)
             if not isinstance(statement, ast.Assign | ast.AnnAssign) or value is None:

@@ -102,10 +102,12 @@ def test_dataclass_fields_are_read_with_their_bases(tmp_path: Path) -> None:
     result = flags(tmp_path, text, base=base)
     assert result is not None
     assert not result.is_incomplete, result.why
-    options = {option.dest: option for option in result.options}
+    options = {option.names[0].lstrip("-"): option for option in result.options}
     assert options["model_name"].names == ("--model_name", "--model-name")
     assert options["model_name"].required
-    assert options["use_x"].names == ("--use_x", "--no_use_x", "--no-use-x", "--use-x")
+    assert options["use_x"].names == ("--use_x", "--use-x")
+    assert options["no_use_x"].names == ("--no_use_x", "--no-use-x")
+    assert options["no_use_x"].is_switch
     assert options["mode"].choices == ("a", "b")
     assert (options["tags"].min_values, options["tags"].max_values) == (1, None)
     assert options["seed"].value_type == "int"

@@ -1,0 +1,155 @@
+"""Checks a job's arguments together with the settings files that its program reads its fields from.
+
+`--config FILE` of TRL's TrlParser, and `program FILE` of HfArgumentParser.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from safelaunch.analysis.option_model import DICT, FLOAT, HF, INT, TRUTH_WORD
+from safelaunch.analysis.options.hf_renamed import replacement
+from safelaunch.analysis.options.settings_text import SettingsEntry, read_entries
+from safelaunch.analysis.options.unknown_options import (
+    OptionProblem,
+    option_problems,
+    refusal,
+    whole_number,
+)
+from safelaunch.errors import did_you_mean
+from safelaunch.model import Args
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from safelaunch.analysis.option_model import Option, ScriptOptions, SettingsFile
+
+    FileReader = Callable[[str], bytes | None]  # a file of the job; None: it cannot be read
+
+_TRUE = ("true", "yes", "on", "1")
+_EXPECTED = {
+    INT: "a whole number",
+    FLOAT: "a number",
+    TRUTH_WORD: "true or false",
+    DICT: "a mapping",
+}
+
+
+def problems(accepted: ScriptOptions, args: Args, read: FileReader) -> Iterator[OptionProblem]:
+    """Yield the wrong arguments of a job, and the wrong entries of the files that they name."""
+    if accepted.is_incomplete or accepted.kind != HF:
+        yield from option_problems(accepted, args)
+        return
+    only = args.words[0] if len(args.words) == 1 else ""
+    for settings in accepted.settings:
+        if settings.suffixes and only.endswith(settings.suffixes):
+            entries = _entries(only, read)
+            if entries is not None:
+                yield from _file_problems(accepted, settings, only, entries)
+                yield from _missing_fields(accepted, only, entries)
+            return
+        if settings.option and settings.option in args.words:
+            yield from _with_file(accepted, settings, args, read)
+            return
+    yield from option_problems(accepted, args)
+
+
+def _with_file(
+    accepted: ScriptOptions, settings: SettingsFile, args: Args, read: FileReader
+) -> Iterator[OptionProblem]:
+    """Yield the problems of a file whose values replace the defaults, and of the other words."""
+    index = args.words.index(settings.option)
+    rest = args.words[:index] + args.words[index + 2 :]
+    if index + 1 == len(args.words):
+        message = f"`{settings.option}` takes a value, got none"
+        fix = f"give `{settings.option}` a value, or remove it"
+        yield OptionProblem(settings.option, message, fix, accepted.location)
+        return
+    path = args.words[index + 1]
+    entries = _entries(path, read)
+    keys = {entry.key for entry in entries or ()}
+    options = tuple(
+        option._replace(required=False) if entries is None or option.dest in keys else option
+        for option in accepted.options
+    )
+    words = Args(args.options, rest, is_mapping=args.is_mapping)
+    yield from option_problems(accepted._replace(options=options), words)
+    if entries is not None:
+        yield from _file_problems(accepted, settings, path, entries)
+
+
+def _entries(path: str, read: FileReader) -> tuple[SettingsEntry, ...] | None:
+    data = read(path)
+    return None if data is None else read_entries(path, data)
+
+
+def _file_problems(
+    accepted: ScriptOptions,
+    settings: SettingsFile,
+    path: str,
+    entries: tuple[SettingsEntry, ...],
+) -> Iterator[OptionProblem]:
+    """Yield the entries that no field has, or whose value its field refuses."""
+    fields: dict[str, Option] = {}
+    for option in accepted.options:
+        if option.names and option.dest != "help":
+            fields.setdefault(option.dest, option)
+    for entry in entries:
+        field = fields.get(entry.key)
+        if field is not None:
+            why = _wrong_value(field, settings, entry)
+            if why is not None:
+                message = f"{path}:{entry.line}: `{entry.key}: {entry.text}` {why[0]}"
+                yield OptionProblem(entry.key, message, why[1], field.location)
+        elif entry.key not in settings.other_keys:
+            what = f"{path}:{entry.line}: the script has no setting `{entry.key}`"
+            if not settings.refuses_unknown:
+                what += f": {settings.reader} ignores it"
+            fix = replacement(entry.key, fields) or did_you_mean(entry.key, fields)
+            fix = fix or f"remove `{entry.key}`"
+            yield OptionProblem(entry.key, what, fix, accepted.location)
+
+
+def _wrong_value(
+    option: Option, settings: SettingsFile, entry: SettingsEntry
+) -> tuple[str, str] | None:
+    """Return why a value is wrong, and what to write instead; None where it may be right."""
+    value = entry.value
+    if not isinstance(value, str) or option.min_values is None or option.max_values is None:
+        return None
+    number = whole_number(value) if option.value_type == INT else None
+    expected = f"write {number or _EXPECTED.get(option.value_type, 'another value')}"
+    if settings.is_converted:
+        why = refusal(option._replace(choices=()), value)  # argparse compares no default with them
+        return None if why is None else (f"{why}; YAML reads it as text", expected)
+    if option.value_type not in _EXPECTED or _is_harmless(option, value):
+        return None
+    return f"is text, and {settings.reader} makes no other type of it", expected
+
+
+def _is_harmless(option: Option, value: str) -> bool:
+    """Whether text is no mistake of type: true in quotes, or a number such as YAML's `1e-5`.
+
+    Of the second the check `settings-files` says what to write.
+    """
+    is_bool = option.value_type == TRUTH_WORD
+    return value.lower() in _TRUE if is_bool else _is_number(value)
+
+
+def _is_number(value: str) -> bool:
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _missing_fields(
+    accepted: ScriptOptions, path: str, entries: tuple[SettingsEntry, ...]
+) -> Iterator[OptionProblem]:
+    """Yield the fields without a default that a file leaves out."""
+    keys = {entry.key for entry in entries}
+    for option in accepted.options:
+        if option.lacks_default and option.dest not in keys:
+            message = f"{path}: the script requires `{option.dest}`"
+            yield OptionProblem(option.dest, message, f"add `{option.dest}:`", option.location)
