@@ -16,10 +16,13 @@ if TYPE_CHECKING:
     from safelaunch.analysis.imports.follow import Imports
     from safelaunch.analysis.options.read import ScriptOptions
     from safelaunch.analysis.options.trl_configs import TrlConfigs
+    from safelaunch.analysis.python.libraries import LibraryPaths
     from safelaunch.model import Job
 
-QUICK = 0.03  # seconds for the imports before a start, of the 0.1 s that all checks may take
-WHOLE = 2.0
+# CPU seconds before a start, of the 0.1 s that all checks may take; `check` reads on to the end
+QUICK = 0.03  # for the imports
+QUICK_OPTIONS = 0.06
+_MAX_FILES = 2000  # of the program, in `check`
 _MAX_SETTINGS = 1 << 22  # bytes of a settings file
 
 
@@ -58,7 +61,7 @@ class ProjectFiles:
     @cached_property
     def imports(self) -> Imports:
         """The imports of the program. Raises NotKnown."""
-        from safelaunch.analysis.imports.follow import read_imports
+        from safelaunch.analysis.imports.follow import MAX_FILES, read_imports
         from safelaunch.analysis.python import trees
 
         if self.script is None:
@@ -70,7 +73,8 @@ class ProjectFiles:
             trees=self._trees,
             cwd=self._local_path("."),
             is_module=self._job.module is not None,
-            seconds=QUICK if self._is_quick else WHOLE,
+            seconds=QUICK if self._is_quick else None,
+            max_files=MAX_FILES if self._is_quick else _MAX_FILES,
         )
 
     @cached_property
@@ -83,19 +87,46 @@ class ProjectFiles:
             return None
         return unread.location.line, unread.why.removeprefix("syntax: ")
 
-    @cached_property
-    def flags(self) -> ScriptOptions | None:
-        """The options that the program accepts; None where it parses none. Raises NotKnown."""
+    def options(self, paths: Callable[[], LibraryPaths]) -> ScriptOptions | None:
+        """Return the options that the program accepts; None where it parses none. Raises NotKnown.
+
+        `paths`: where the packages of its interpreter are.
+        """
         from safelaunch.analysis.options.read import read_options
 
-        imports = self.imports
+        seconds = QUICK_OPTIONS if self._is_quick else None
+        job = self._job
+        is_module = job.module is not None
+        if self.script is not None:
+            return read_options(
+                self.script,
+                self.roots,
+                imports=self.imports,
+                trees=self._trees,
+                is_module=is_module,
+                library_paths=paths,
+                seconds=seconds,
+            )
+        if job.launcher == "trl" and job.command:
+            from safelaunch.analysis.options.trl_command import read_trl_command
+
+            return read_trl_command(job.command[0], paths(), seconds)
+        file = self.installed_module(paths())
+        if file is None:
+            return None
         return read_options(
-            self.script or "",
-            self.roots,
-            imports=imports,
-            trees=self._trees,
-            is_module=self._job.module is not None,
+            file, [], is_module=True, library_paths=paths, is_library=True, seconds=seconds
         )
+
+    def installed_module(self, paths: LibraryPaths) -> str | None:
+        """Return the file of the job's module in the packages of its interpreter, or None."""
+        from safelaunch.analysis.python.libraries import library_file
+
+        module = self._job.module
+        if module is None:
+            return None
+        files = (library_file(f"{module}.__main__", paths), library_file(module, paths))
+        return next((file for file in files if file is not None), None)
 
     @cached_property
     def trl_configs(self) -> TrlConfigs | None:

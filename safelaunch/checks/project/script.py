@@ -5,12 +5,14 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING
 
 from safelaunch import launchers
 from safelaunch.checks import job_options, job_paths
 from safelaunch.checks.answers import Answer, NotKnown, ok, skip, warn
 from safelaunch.checks.environment import pip_commands
+from safelaunch.checks.project_libraries import PACKAGES, library_paths
 from safelaunch.checks.registry import check
 from safelaunch.config.supervision import RESUME_EXAMPLE
 from safelaunch.model import Args
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from safelaunch.analysis.imports.follow import ImportedModule
+    from safelaunch.analysis.option_model import ScriptOptions
+    from safelaunch.analysis.options.unknown_options import OptionProblem
     from safelaunch.checks.context import CheckContext, HostContext
     from safelaunch.model import Job
 
@@ -35,6 +39,8 @@ _MAX_DEPTH, _MAX_FOLDERS = 3, 500
 _LIBRARIES = ("torch", "accelerate", "transformers", "deepspeed", "trl", "peft", "vllm", "numpy")
 _ROOTS = (".", "src", "python")  # folders of a project that have its own package
 _NOT_SOURCE = ("node_modules", "site-packages", "__pycache__", "venv", "env", "build", "dist")
+
+_INSTALLED = re.compile(r"/(?:site|dist)-packages/")
 
 # names that many projects give a file of their own; on PyPI they are something else
 _PROJECT_NAMES = frozenset(
@@ -193,31 +199,52 @@ def _as_module(context: CheckContext) -> str:
     return f"`module: {name}`{path}"
 
 
-@check("flags", once=True, quick=True)
+def _libraries(host: HostContext) -> list[tuple[str, str]]:
+    """Return the questions for the packages that may define the program's options."""
+    packages = {(host.job.module or "").partition(".")[0]}
+    packages |= launchers.load(host.job.launcher).imports(host.job).keys()
+    if host.context.project_files.script is not None:
+        packages |= {module.name for module in host.context.project_files.imports.third_party}
+    if "trl" in packages:  # its classes are those of transformers with more fields
+        packages |= {"transformers"}
+    return [("module", name) for name in PACKAGES if name in packages]
+
+
+@check("flags", asks=_libraries, once=True, quick=True)
 def flags(context: CheckContext) -> Iterable[Answer] | None:
     """Whether the program accepts the options that the job passes."""
-    if context.project_files.script is None:
-        return _resume_switches(context) or None
-    from safelaunch.analysis.options.unknown_options import option_problems
-
-    accepted = context.project_files.flags
+    files = context.project_files
+    accepted = files.options(lambda: library_paths(context))
     if accepted is None:
-        return None
+        return _resume_switches(context) or None
     if accepted.is_incomplete:
         unread = [] if context.is_quick else [f"{accepted.why}: options cannot be checked"]
         return _resume_switches(context) or [skip(why) for why in unread]
-    problems: dict[tuple[str, str], Answer] = {}
+    answers: dict[tuple[str, str], Answer] = {}
     for word, remedy in launchers.load(context.job.launcher).rank_options(context.job).items():
         option = word.partition("=")[0]
         words = (word, *context.job.args.words)
-        if any(p.option == option for p in option_problems(accepted, Args(words=words))):
+        if any(p.option == option for p in _problems(context, accepted, Args(words=words))):
             what = f"{context.job.launcher} gives each rank `{option}=N`, which the script refuses"
-            problems[option, ""] = warn(what, f"{remedy}; or add the option to the script")
+            answers[option, ""] = warn(what, f"{remedy}; or add the option to the script")
     for args, place in _argument_sets(context.job):
-        for p in option_problems(accepted, args):
+        for p in _problems(context, accepted, args):
             what = f"{p.message} ({_below(context, str(p.location))})"
-            problems.setdefault((p.option, p.message), warn(what, f"{p.fix} ({place})"))
-    return list(problems.values())[:_SHOWN] or [ok("the script accepts all options of the job")]
+            answers.setdefault((p.option, p.message), warn(what, f"{p.fix} ({place})"))
+    return list(answers.values())[:_SHOWN] or [ok("the script accepts all options of the job")]
+
+
+def _problems(
+    context: CheckContext, accepted: ScriptOptions, args: Args
+) -> Iterable[OptionProblem]:
+    """Return what is wrong in arguments, and in the settings files that they name."""
+    if not accepted.settings:
+        from safelaunch.analysis.options.unknown_options import option_problems
+
+        return option_problems(accepted, args)
+    from safelaunch.analysis.options.settings_problems import problems
+
+    return problems(accepted, args, context.project_files.text)
 
 
 def _argument_sets(job: Job) -> Iterator[tuple[Args, str]]:
@@ -274,6 +301,8 @@ def _uses_pyyaml(context: CheckContext) -> bool:
 
 
 def _below(context: CheckContext, path: str) -> str:
-    """Return a path or `file:line` below the project's folder."""
+    """Return a path or `file:line` below the project's folder, or below that of packages."""
     root = (context.project or "").rstrip("/\\")
-    return path[len(root) + 1 :] if root and path.startswith(root) else path
+    if root and path.startswith(f"{root}/"):
+        return path[len(root) + 1 :]
+    return _INSTALLED.split(path)[-1]

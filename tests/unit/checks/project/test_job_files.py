@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.facts.check_cases import project_at, result_of, results_of
 from support.facts.machine_cases import local_context, remote_context
+from support.inputs.hf_packages import environment
 
 from safelaunch.checks import run
 from safelaunch.checks.project.outputs import shared_folders
@@ -382,6 +383,70 @@ def test_arguments_of_later_and_of_short_runs_are_checked_too(
     warnings = [result.evidence for result in results if result.status == "warn"]
     assert len(warnings) == (evidence is not None)
     assert evidence is None or evidence in warnings[0]
+
+
+TRL_PROGRAM = (
+    "from trl import ScriptArguments, SFTConfig, TrlParser\n"
+    "parser = TrlParser((ScriptArguments, SFTConfig))\n"
+    "a, b = parser.parse_args_and_config()\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("keys", "evidence"),
+    [
+        ("args: {dataset_name: a, max_lengthh: 3}", "no option `--max_lengthh` (train.py:2)"),
+        (
+            "args: {dataset_name: a}\nsmoke: {args: {max_steps: few}}",
+            "`--max_steps few` is not a whole number (transformers/training_args.py:",
+        ),
+        (
+            "args: {dataset_name: a}\nrecovery: {resume_args: {resume_from: last}}",
+            "no option `--resume_from`",
+        ),
+        ("args: {config: c.yaml}", "c.yaml:2: the script has no setting `max_step`"),
+        ("args: {dataset_name: a, max_length: none, bf16: 'true'}", None),
+    ],
+)
+def test_options_of_installed_libraries_are_checked(
+    project: Project, tmp_path: Path, keys: str, evidence: str | None
+) -> None:
+    python = environment(tmp_path / "env")
+    project.write(TRL_PROGRAM, "train.py")
+    project.write("dataset_name: a\nmax_step: 3\n", "c.yaml")
+    context = local_context(project, f"{TORCHRUN}python: {python}\n{keys}\n")
+    (result,) = results_of(context, "flags")
+    assert result.status == ("ok" if evidence is None else "warn")
+    assert evidence is None or evidence in result.evidence
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        "launcher: torchrun\nmodule: trl.scripts.sft\nprocesses: 2\n",
+        "launcher: accelerate\nmodule: trl.scripts.sft\nprocesses: 2\n",
+        "launcher: trl\ncommand: [sft]\nprocesses: 2\n",
+    ],
+)
+def test_options_of_a_program_in_a_library_are_checked(
+    project: Project, tmp_path: Path, job: str
+) -> None:
+    python = environment(tmp_path / "env")
+    context = local_context(project, f"{job}python: {python}\nargs: {{max_lengthh: 3}}\n")
+    hints = [result.hint for result in results_of(context, "flags")]
+    assert hints == [
+        "did you mean `--max_length`? (job.yaml:5:7)",
+        "add `dataset_name:` with its value (job.yaml:5:7)",
+    ]
+
+
+def test_libraries_of_a_host_are_not_read_here(project: Project, tmp_path: Path) -> None:
+    environment(tmp_path / "env")
+    project.write(TRL_PROGRAM, "train.py")
+    job = f"{TORCHRUN}python: {tmp_path}/env/bin/python\nargs: {{max_lengthh: 3}}\n"
+    assert [result.status for result in results_of(remote_context(project, job), "flags")] == [
+        "skip"
+    ]
 
 
 LAST = TORCHRUN + "args: {resume_from_checkpoint: true, output_dir: out}\n"
