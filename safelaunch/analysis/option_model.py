@@ -49,16 +49,21 @@ class Option(NamedTuple):
         return max(self.names, key=len) if self.names else self.dest
 
 
+OPTIONS, OVERRIDES = "options", "overrides"
+
+
 class SettingsFile(NamedTuple):
     """A file of settings that a program reads its fields from.
 
-    `option` names it, or it is the only argument and ends in one of `suffixes`. Its text is
-    converted like an option's value, or reaches the fields as the file's format reads it.
+    `option` names it, or it is the first argument and ends in one of `suffixes`; `rest` says what
+    may follow. Its text is converted like an option's value, or reaches the fields as the file's
+    format reads it.
     """
 
     reader: str  # the class that reads it, for messages
     option: str = ""
     suffixes: tuple[str, ...] = ()
+    rest: str = ""  # "", OPTIONS, or OVERRIDES such as `key=value`
     is_converted: bool = False
     refuses_unknown: bool = True
     other_keys: frozenset[str] = frozenset()  # read by the parser itself

@@ -1,13 +1,14 @@
 """Checks a job's arguments together with the settings files that its program reads its fields from.
 
-`--config FILE` of TRL's TrlParser, and `program FILE` of HfArgumentParser.
+`--config FILE` of TRL's TrlParser, `program FILE` of HfArgumentParser, `FILE key=value` of
+LLaMA-Factory, `FILE --option` of ms-swift.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from safelaunch.analysis.option_model import DICT, FLOAT, HF, INT, TRUTH_WORD
+from safelaunch.analysis.option_model import DICT, FLOAT, HF, INT, OPTIONS, TRUTH_WORD
 from safelaunch.analysis.options.hf_renamed import replacement
 from safelaunch.analysis.options.settings_text import SettingsEntry, read_entries
 from safelaunch.analysis.options.unknown_options import (
@@ -20,7 +21,7 @@ from safelaunch.errors import did_you_mean
 from safelaunch.model import Args
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from safelaunch.analysis.option_model import Option, ScriptOptions, SettingsFile
 
@@ -40,18 +41,68 @@ def problems(accepted: ScriptOptions, args: Args, read: FileReader) -> Iterator[
     if accepted.is_incomplete or accepted.kind != HF:
         yield from option_problems(accepted, args)
         return
-    only = args.words[0] if len(args.words) == 1 else ""
+    first, rest = (args.words[0] if args.words else ""), args.words[1:]
     for settings in accepted.settings:
-        if settings.suffixes and only.endswith(settings.suffixes):
-            entries = _entries(only, read)
-            if entries is not None:
-                yield from _file_problems(accepted, settings, only, entries)
-                yield from _missing_fields(accepted, only, entries)
-            return
         if settings.option and settings.option in args.words:
             yield from _with_file(accepted, settings, args, read)
             return
+        if (
+            settings.suffixes
+            and first.endswith(settings.suffixes)
+            and not (rest and not settings.rest)
+        ):
+            entries = _entries(first, read)
+            if settings.rest == OPTIONS:
+                yield from _with_first(accepted, settings, args, entries)
+            elif entries is not None:
+                yield from _alone(accepted, settings, first, (*entries, *_overrides(rest)))
+            return
     yield from option_problems(accepted, args)
+
+
+def _alone(
+    accepted: ScriptOptions,
+    settings: SettingsFile,
+    path: str,
+    entries: tuple[SettingsEntry, ...],
+) -> Iterator[OptionProblem]:
+    """Yield the problems of a file that sets all fields."""
+    yield from _file_problems(accepted, settings, path, entries)
+    yield from _missing_fields(accepted, path, entries)
+
+
+def _overrides(words: Sequence[str]) -> Iterator[SettingsEntry]:
+    """Yield the `key=value` words after a file; line 0."""
+    for word in words:
+        key, equals, value = word.partition("=")
+        if equals and key.isidentifier():
+            (entry,) = read_entries("x.yaml", f"{key}: {value}".encode()) or (None,)
+            if entry is not None:
+                yield entry._replace(line=0)
+
+
+def _with_first(
+    accepted: ScriptOptions,
+    settings: SettingsFile,
+    args: Args,
+    entries: tuple[SettingsEntry, ...] | None,
+) -> Iterator[OptionProblem]:
+    """Yield the problems of a file whose entries become options before the others."""
+    keys = {entry.key for entry in entries or ()}
+    words = Args(args.options, args.words[1:], is_mapping=args.is_mapping)
+    yield from option_problems(_without_required(accepted, keys, entries is None), words)
+    yield from _file_problems(accepted, settings, args.words[0], entries or ())
+
+
+def _without_required(
+    accepted: ScriptOptions, keys: Collection[str], is_open: bool
+) -> ScriptOptions:
+    """Return the options with those not required that a file sets, or all if it is not known."""
+    options = tuple(
+        option._replace(required=False) if is_open or option.dest in keys else option
+        for option in accepted.options
+    )
+    return accepted._replace(options=options)
 
 
 def _with_file(
@@ -68,12 +119,8 @@ def _with_file(
     path = args.words[index + 1]
     entries = _entries(path, read)
     keys = {entry.key for entry in entries or ()}
-    options = tuple(
-        option._replace(required=False) if entries is None or option.dest in keys else option
-        for option in accepted.options
-    )
     words = Args(args.options, rest, is_mapping=args.is_mapping)
-    yield from option_problems(accepted._replace(options=options), words)
+    yield from option_problems(_without_required(accepted, keys, entries is None), words)
     if entries is not None:
         yield from _file_problems(accepted, settings, path, entries)
 
@@ -99,10 +146,10 @@ def _file_problems(
         if field is not None:
             why = _wrong_value(field, settings, entry)
             if why is not None:
-                message = f"{path}:{entry.line}: `{entry.key}: {entry.text}` {why[0]}"
+                message = f"{_place(path, entry)}`{entry.key}: {entry.text}` {why[0]}"
                 yield OptionProblem(entry.key, message, why[1], field.location)
         elif entry.key not in settings.other_keys:
-            what = f"{path}:{entry.line}: the script has no setting `{entry.key}`"
+            what = f"{_place(path, entry)}the script has no setting `{entry.key}`"
             if not settings.refuses_unknown:
                 what += f": {settings.reader} ignores it"
             fix = replacement(entry.key, fields) or did_you_mean(entry.key, fields)
@@ -110,12 +157,22 @@ def _file_problems(
             yield OptionProblem(entry.key, what, fix, accepted.location)
 
 
+def _place(path: str, entry: SettingsEntry) -> str:
+    """Return the line of an entry for a message; empty for one of the arguments."""
+    return f"{path}:{entry.line}: " if entry.line else ""
+
+
 def _wrong_value(
     option: Option, settings: SettingsFile, entry: SettingsEntry
 ) -> tuple[str, str] | None:
     """Return why a value is wrong, and what to write instead; None where it may be right."""
     value = entry.value
-    if not isinstance(value, str) or option.min_values is None or option.max_values is None:
+    if (
+        not isinstance(value, str)
+        or "${" in value
+        or option.min_values is None
+        or option.max_values is None
+    ):
         return None
     number = whole_number(value) if option.value_type == INT else None
     expected = f"write {number or _EXPECTED.get(option.value_type, 'another value')}"

@@ -80,6 +80,10 @@ class Libraries:
         path = self.file(dotted)
         return "" if path is None else self._trees.text(path)
 
+    def has_package(self, name: str) -> bool:
+        """Return whether a top-level package is installed."""
+        return bool(name) and find_module(name, self._paths.parents(name)) is not None
+
     def resolve(self, module: Module, node: ast.AST) -> Definition | None:
         """Return the class that a name in a module of the project or of a library refers to."""
         dotted = module.dotted(node)

@@ -203,6 +203,9 @@ class InstalledClasses(Protocol):
     def text(self, dotted: str) -> str:
         """Return the text of an installed module; empty where there is none."""
 
+    def has_package(self, name: str) -> bool:
+        """Whether a top-level package is installed."""
+
 
 class Modules:
     """Loads the modules of a project by file path or by import name."""
@@ -267,6 +270,11 @@ class Modules:
         if base.id not in module.imports or module.bindings.get(base.id, 0) > 1:
             return None
         return self.libraries.resolve(module, node)
+
+    def has_package(self, name: str) -> bool:
+        """Whether a top-level package is in the project or installed."""
+        is_own = not self.is_single and find_module(name, self.folders) is not None
+        return is_own or (self.libraries is not None and self.libraries.has_package(name))
 
     def text(self, dotted: str) -> str:
         """Return the text of a module of the project or of a library; empty where it has none."""

@@ -34,6 +34,11 @@ _PYYAML_READERS = frozenset({"yaml", "transformers"})
 # OmegaConf and jsonargparse 4.53.0 (_loaders_dumpers.py) have their own floats; the argparse of
 # TRL 1.16.0 (scripts/utils.py, TrlParser) converts text
 _OTHER_READERS = frozenset({"hydra", "omegaconf", "jsonargparse", "lightning", "trl"})
+# variables that select other classes or accept any key (0.9.5 hparams/parser.py, cli.py)
+_SELECTING_VARIABLES = {
+    "llamafactory": ("ALLOW_EXTRA_ARGS", "USE_MCA", "USE_MEGATRON_BRIDGE", "USE_V1"),
+    "swift": ("RAY_SWIFT_ARGS",),  # 4.6 utils/utils.py, parse_args
+}
 # limits of the search for a module in the project: deeper folders hardly ever have one
 _MAX_DEPTH, _MAX_FOLDERS = 3, 500
 _LIBRARIES = ("torch", "accelerate", "transformers", "deepspeed", "trl", "peft", "vllm", "numpy")
@@ -213,8 +218,10 @@ def _libraries(host: HostContext) -> list[tuple[str, str]]:
 @check("flags", asks=_libraries, once=True, quick=True)
 def flags(context: CheckContext) -> Iterable[Answer] | None:
     """Whether the program accepts the options that the job passes."""
-    files = context.project_files
-    accepted = files.options(lambda: library_paths(context))
+    for name in _SELECTING_VARIABLES.get(context.job.launcher, ()):
+        if context.hosts and job_options.has_variable(context.hosts[0], name):
+            raise NotKnown(f"`{name}` is set: it may select other options")
+    accepted = context.project_files.options(lambda: library_paths(context))
     if accepted is None:
         return _resume_switches(context) or None
     if accepted.is_incomplete:

@@ -15,7 +15,7 @@ from safelaunch.analysis.python.names import UNKNOWN, Function
 from safelaunch.analysis.python.trees import Unclear
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from safelaunch.analysis.python.names import Definition, Module, Modules
 
@@ -23,7 +23,7 @@ _LISTS = frozenset({"list", "List"})
 _OTHER_COLLECTIONS = frozenset({"Sequence", "tuple", "Tuple", "set", "Set"})
 _DICTS = frozenset({"dict", "Dict"})
 _SCALAR_TYPES = {"int": INT, "float": FLOAT, "str": ""}
-_MAX_BASES = 8
+_MAX_BASES = 12  # ms-swift's have seven
 # decorators that return the class with another docstring
 _HARMLESS_DECORATORS = frozenset({"add_start_docstrings", "add_end_docstrings"})
 _PLAIN_BASES = frozenset({"object", "ABC", "Generic", "Protocol"})
@@ -44,9 +44,26 @@ class _Shape(NamedTuple):
 
 def options(modules: Modules, module: Module, call: ast.Call) -> list[Option]:
     """Return the options of `HfArgumentParser(...)`; raise Unclear if a class cannot be read."""
+    nodes = dataclass_nodes(module, call)
+    return dataclass_options(modules, module, nodes, module.dotted(call.func))
+
+
+def dataclass_options(
+    modules: Modules,
+    module: Module,
+    nodes: Iterable[ast.expr],
+    parser: str = "",
+    *,
+    prefers_text: bool = False,
+) -> list[Option]:
+    """Return the options of classes that a module names; raise Unclear if one cannot be read.
+
+    `parser`: the name of the parser's class. `prefers_text`: of a type that is text or a mapping.
+    """
     options_by_field: dict[str, tuple[Option, ...]] = {}
-    reader = _DataclassReader(modules, _parser_text(modules, module.dotted(call.func)))
-    for node in dataclass_nodes(module, call):
+    text = _parser_text(modules, parser)
+    reader = _DataclassReader(modules, text, prefers_text=prefers_text)
+    for node in nodes:
         options_by_field.update(reader.fields(module, node, _MAX_BASES) or {})
     return [option for options in options_by_field.values() for option in options]
 
@@ -78,11 +95,13 @@ def _parser_text(modules: Modules, name: str) -> str:
 class _DataclassReader:
     """Reads the fields of dataclasses of the project and of installed packages.
 
-    `parser_text`: of the parser's version; empty if that is not known.
+    `parser_text`: of the parser's version; empty if that is not known. `prefers_text`: of
+    `str | dict | None` too, as ms-swift changes the parser.
     """
 
-    def __init__(self, modules: Modules, parser_text: str) -> None:
+    def __init__(self, modules: Modules, parser_text: str, *, prefers_text: bool = False) -> None:
         self.modules = modules
+        self.prefers_text = prefers_text
         self.has_dashes = not parser_text or "long_options" in parser_text
         self.accepts_none = not parser_text or "accepts_none" in parser_text
 
@@ -93,7 +112,7 @@ class _DataclassReader:
         name = module.dotted(node.value if isinstance(node, ast.Subscript) else node)
         if name.rpartition(".")[2] in _PLAIN_BASES:
             return None
-        definition = self.modules.resolve_class(module, node)
+        definition = self.modules.resolve_class(module, node) or self.alias(module, node)
         if definition is None or not isinstance(definition.node, ast.ClassDef) or not depth:
             shown = name.lstrip("?.") or "a dataclass"
             why = f"`{shown}` is neither in the project nor installed on this machine"
@@ -118,6 +137,25 @@ class _DataclassReader:
             elif not isinstance(statement, ast.Expr | ast.Assign | Function):
                 _check_no_field(class_module, statement)
         return fields
+
+    def alias(self, module: Module, node: ast.expr) -> Definition | None:
+        """Return the class that a name is assigned, if the others are of packages that are missing.
+
+        LLaMA-Factory's base is mcore_adapter's class or transformers', by a variable.
+        """
+        name = getattr(node, "id", "")
+        values = [
+            statement.value
+            for statement in module.nodes
+            if isinstance(statement, ast.Assign) and getattr(statement.targets[0], "id", "") == name
+        ]
+        if not values or name in module.imports or module.bindings.get(name) != len(values):
+            return None
+        packages = [module.dotted(value).partition(".")[0] for value in values]
+        candidates = [
+            v for v, p in zip(values, packages, strict=True) if self.modules.has_package(p)
+        ]
+        return self.modules.resolve_class(module, candidates[0]) if len(candidates) == 1 else None
 
     def options(self, module: Module, field: ast.AnnAssign) -> tuple[Option, ...]:
         """Return the options of a field; none for a field that is not an argument."""
@@ -184,7 +222,8 @@ class _DataclassReader:
         if sorted(names) == ["None", "bool"]:
             # the parser makes the word optional only where the default is no None
             return _Shape(1 if default is None else 0, 1, TRUTH_WORD)
-        selected = _selected(names)
+        is_text = self.prefers_text and sorted(names) == ["None", "dict", "str"]
+        selected = names.index("str") if is_text else _selected(names)
         if selected is None or (is_optional and names[selected] == "bool"):
             return _Shape()
         shape = self.single_shape(module, members[selected], names[selected])

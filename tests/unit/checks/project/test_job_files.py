@@ -440,6 +440,18 @@ def test_options_of_a_program_in_a_library_are_checked(
     ]
 
 
+@pytest.mark.parametrize("name", ["ALLOW_EXTRA_ARGS", "USE_MCA"])
+def test_a_variable_that_selects_other_options_leaves_them_open(
+    project: Project, name: str
+) -> None:
+    job = f"launcher: llamafactory\ncommand: [train]\nprocesses: 2\nenv: {{{name}: '1'}}\n"
+    (result,) = results_of(local_context(project, f"{job}args: [c.yaml]\n"), "flags")
+    assert (result.status, result.evidence) == (
+        "skip",
+        f"`{name}` is set: it may select other options",
+    )
+
+
 def test_libraries_of_a_host_are_not_read_here(project: Project, tmp_path: Path) -> None:
     environment(tmp_path / "env")
     project.write(TRL_PROGRAM, "train.py")
