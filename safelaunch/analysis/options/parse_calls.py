@@ -16,6 +16,8 @@ from safelaunch.analysis.python.trees import Unclear
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from safelaunch.analysis.python.trees import SourceLine
+
 _PARSE_METHODS = {
     "parse_known_args", "parse_intermixed_args", "parse_args_and_config",
     *argparse_parser.PARSE_METHODS,
@@ -66,6 +68,7 @@ class ParseCallFinder:
         self.files = files
         self.visited: set[ast.AST] = set()
         self.callers: dict[Function, tuple[Module, ast.Call]] = {}
+        self.parser_class: SourceLine | None = None  # where a class calls its own parse method
         self.checks_argv_first = False  # found in a branch that tests sys.argv for a single file
 
     def read(self) -> ScriptOptions | None:
@@ -87,6 +90,8 @@ class ParseCallFinder:
             if parse_call is None:
                 why = "it is not certain that the script parses options"
             raise Unclear(why, second.module.location(second.call))
+        if parse_call is None and self.parser_class is not None:
+            raise Unclear("a parser class of its own reads the options", self.parser_class)
         if parse_call is None:
             return None
         flags = self.options_at(parse_call)
@@ -227,6 +232,7 @@ class ParseCallFinder:
                 if parse_call is None or self.modules.resolve(module, parse_call.call.func):
                     continue
                 if _is_own_method(module, node):
+                    self.parser_class = self.parser_class or module.location(node)
                     continue
                 if self.is_reachable(module, node):
                     yield parse_call

@@ -57,7 +57,21 @@ def problems(accepted: ScriptOptions, args: Args, read: FileReader) -> Iterator[
             elif entries is not None:
                 yield from _alone(accepted, settings, first, (*entries, *_overrides(rest)))
             return
-    yield from option_problems(accepted, args)
+    for problem in option_problems(accepted, args):
+        yield problem._replace(fix=_option_of_file(accepted, problem.option, args) or problem.fix)
+
+
+def _option_of_file(accepted: ScriptOptions, word: str, args: Args) -> str | None:
+    """Return how to name a settings file that is passed in another form than its option's."""
+    options = [settings.option for settings in accepted.settings if settings.option]
+    if not options:
+        return None
+    files = [w for w in args.words if w == word and w.endswith((".yaml", ".yml"))]
+    # TrlParser looks for the word `--config` itself
+    files += [
+        w[len(word) + 1 :] for w in args.words if w.startswith(f"{word}=") and word in options
+    ]
+    return f"write `{options[0]} {files[0]}`" if files else None
 
 
 def _alone(

@@ -225,6 +225,12 @@ def test_a_default_that_argparse_does_not_compare_is_accepted(site: Path, line: 
     assert complaints(site, "--config c.yaml", TRL, CONFIG + line) == []
 
 
+@pytest.mark.parametrize("words", ["c.yaml --dataset_name a", "--config=c.yaml --dataset_name a"])
+def test_a_config_that_is_not_named_by_its_option_is_told_how(site: Path, words: str) -> None:
+    ((_, fix),) = complaints(site, words, TRL, CONFIG)
+    assert fix == "write `--config c.yaml`"
+
+
 def test_a_key_that_trl_ignores_is_said_to_be_ignored(site: Path) -> None:
     script = TRL.replace("and_config()", "and_config(fail_with_unknown_args=False)")
     ((message, _),) = complaints(site, "--config c.yaml", script, CONFIG + "num_processes: 2")

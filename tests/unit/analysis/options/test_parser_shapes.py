@@ -198,6 +198,13 @@ OPEN = {
             x: int = 1
         HfArgumentParser(A).parse_args_into_dataclasses(return_remaining_strings=True)
     """,
+    "a class of its own": """
+        from transformers import HfArgumentParser
+        class Parser(HfArgumentParser):
+            def parse(self):
+                return self.parse_args_into_dataclasses()
+        Parser(int).parse()
+    """,
     "fire with **": "import fire\ndef f(lr=1, **kw): ...\nfire.Fire(f)\n",
     "fire with a class": "import fire\nclass A:\n    def f(self): ...\nfire.Fire(A)\n",
     "fire with a decorator": "import fire, x\n@x.y\ndef f(lr=1): ...\nfire.Fire(f)\n",
