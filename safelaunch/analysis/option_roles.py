@@ -34,6 +34,17 @@ _DATASETS = frozenset((
     "dataset", "dataset_name", "dataset_path", "dataset_name_or_path", "prompt_data", "eval_data",
     "pretrain_data", "train_dataset.path", "valid_dataset.path", "val_dataset",
 ))  # fmt: skip
+# Data files: of transformers' and trl's scripts, ms-swift, OpenRLHF. Of Megatron's `data_path` and
+# the like only a file with an ending is one: others are prefixes of two files.
+_DATA_FILES = _DATASETS | {
+    "train_file", "validation_file", "test_file", "train_data_file", "eval_data_file", "data_file",
+    "data_path", "train_data", "train_data_path", "eval_data_path", "valid_data_path",
+}  # fmt: skip
+_DATA_FILE = re.compile(r"(?i)\.(jsonl?|csv|tsv|parquet|arrow|txt)(\.(gz|zst|xz|bz2))?$")
+# options that may name the folder that other names are in
+_DATA_FOLDERS = re.compile(
+    r"(^|\.)(data|datasets?|input|image|media)_?(dir|root|folder)s?$|^(root|base)(_dir|_path)?$"
+)
 _OUTPUTS = frozenset((
     "output_dir", "output_path", "save_path", "save_dir", "save", "logging_dir", "log_dir",
     "tensorboard_dir", "checkpoint_dir", "experiment_dir", "hydra.run.dir", "hydra.sweep.dir",
@@ -173,6 +184,25 @@ def resume_paths(args: Args) -> list[NamedArgument]:
 
 def _is_checkpoint(argument: NamedArgument) -> bool:
     return argument.value.endswith((".ckpt", ".pt", ".pth"))
+
+
+def data_files(args: Args) -> list[NamedArgument]:
+    """Return the arguments that name one data file, or a folder of data, that must exist.
+
+    Names that may be relative to another option's folder, lists and patterns are left out; ms-swift
+    takes `path#500` for 500 samples of a file.
+    """
+    has_folder = any(_DATA_FOLDERS.search(a.normalized) for a in named_arguments(args))
+    result = []
+    for argument in _arguments_named(args, _DATA_FILES):
+        value = re.sub(r"#\d+$", "", argument.value)
+        is_file = _DATA_FILE.search(value) is not None
+        is_folder = argument.normalized in _DATASETS and value.startswith(("/", "./", "../", "~/"))
+        if re.search(r"[\s,:*?\[\](){}|;@#]", value) or not (is_file or is_folder):
+            continue
+        if not has_folder or value.startswith(("/", "~/")):
+            result.append(argument._replace(value=value))
+    return result
 
 
 def _arguments_named(args: Args, names: frozenset[str] | set[str]) -> list[NamedArgument]:

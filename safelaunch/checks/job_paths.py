@@ -85,6 +85,11 @@ def checkpoints(job: Job) -> list[str]:
     return [path for path in paths if path.lower() not in ("latest", "last", "best")]
 
 
+def data_files(job: Job) -> list[str]:
+    """Return the data files and folders in the job's arguments that must exist."""
+    return _paths(arg.value for arg in _select(job, option_roles.data_files))
+
+
 def config_files(job: Job) -> list[str]:
     """Return the configuration files in the job's arguments."""
     return _paths(arg.value for arg in _select(job, option_roles.config_files))

@@ -37,6 +37,7 @@ MODULES = (
     *QUICK,
     "project.shell_script",
     "project.models",
+    "project.data_files",
     "environment.torch_nccl",
     "environment.packages",
     "environment.dependencies",

@@ -61,6 +61,9 @@ def _mapping(settings: Any, key: str) -> dict[str, Any]:
 def _questions(host: HostContext) -> Iterator[Question]:
     if _compiles(host):
         yield ("glob", _TOOLKITS)
+        home = job_options.variable(host, "CUDA_HOME")
+        if home is not None:
+            yield ("path", f"{home.rstrip('/')}/bin/nvcc")
 
 
 @check("cuda-compiler", asks=_questions, source=_SOURCE)
@@ -77,7 +80,10 @@ def cuda_compiler(host: HostContext) -> Answer | None:
     version = home.get("version") if cuda_home in (None, home.get("path")) else None
     version = version or nvcc.get("version")
     if cuda_home is not None and version is None:
-        return None  # the version at the job's own path is not known
+        if host.answer("path", f"{cuda_home.rstrip('/')}/bin/nvcc")["kind"] is not None:
+            return None  # the version at the job's own path is not known
+        what = f"CUDA_HOME={cuda_home} has no bin/nvcc: DeepSpeed cannot compile its operators"
+        return warn(what, _other_toolkit(host, cuda))
     if version is not None and cuda_compat.number(version)[:1] == cuda_compat.number(cuda)[:1]:
         return ok(f"nvcc {version}, torch is built with CUDA {cuda}")
     what = "there is no nvcc" if version is None else f"nvcc is of CUDA {version}"

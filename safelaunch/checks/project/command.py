@@ -37,6 +37,7 @@ def questions(host: HostContext) -> Iterator[Question]:
     shebang = _shebang(host)
     if shebang is not None and not shebang.is_broken:
         yield ("path", shebang.interpreter)
+        yield from (("path", path) for path in _env_candidates(host, shebang))
     yield from (("path", path) for path in _candidates(host))
 
 
@@ -91,7 +92,20 @@ def _check_shebang(host: HostContext, name: str) -> Answer | None:
     if host.answer("path", shebang.interpreter)["kind"] is None:
         what = f"{name}:1: `{shebang.text}`: {shebang.interpreter} does not exist: bad interpreter"
         return answer(what, "correct that line, or install it", _SHEBANG)
+    candidates = _env_candidates(host, shebang)
+    if candidates and not any(_is_executable(host, path) for path in candidates):
+        what = f"{name}:1: `{shebang.text}`: no program `{shebang.program}` on PATH"
+        return answer(what, "correct that line, or install it", _SHEBANG)
     return None
+
+
+def _env_candidates(host: HostContext, shebang: _Shebang) -> list[str]:
+    """Return the paths at which `env` looks for a script's program; none where PATH is unknown."""
+    if not shebang.interpreter.endswith("/env") or not re.fullmatch(r"[\w.+-]+", shebang.program):
+        return []
+    own = [posixpath.dirname(host.interpreter)] if host.interpreter else []
+    folders = _search_path(host)
+    return [posixpath.join(folder, shebang.program) for folder in (*folders, *own) if folders]
 
 
 class _Shebang(NamedTuple):
@@ -99,6 +113,7 @@ class _Shebang(NamedTuple):
 
     text: str
     interpreter: str
+    program: str  # its first argument, which `env` looks for on PATH
     is_broken: bool  # the kernel takes a carriage return for a part of the name, or of an argument
 
 
@@ -112,7 +127,8 @@ def _shebang(host: HostContext) -> _Shebang | None:
     words = line.split()
     if not words or not words[0].startswith("/"):
         return None
-    return _Shebang(f"#!{line.strip()}", words[0], line.endswith("\r"))
+    program = words[1] if len(words) > 1 and not words[1].startswith("-") else ""
+    return _Shebang(f"#!{line.strip()}", words[0], program, line.endswith("\r"))
 
 
 def _program_of(job: Job) -> str | None:

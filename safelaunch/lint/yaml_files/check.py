@@ -1,5 +1,7 @@
 """Determines the kind of YAML and JSON files, and applies the rules for it."""
 
+# ruff: noqa: PLC0415 - json: only for such files
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -9,6 +11,7 @@ from safelaunch.lint.finding import BOM, ERROR, LintFinding
 from safelaunch.lint.kinds import FileKind
 from safelaunch.lint.yaml_files import framework_keys, rules
 
+JSON_SYNTAX = "json-syntax"
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -48,7 +51,24 @@ def check_json(text: TextFile) -> tuple[FileKind, list[LintFinding]]:
         message = "a byte order mark before the first line: json.load refuses it"
         fix = "save as UTF-8 without BOM"
         findings.append(LintFinding(text.file, 1, 1, BOM, message, fix, ERROR))
+    error = _json_error(text)
+    if error is not None:
+        return kind, [*findings, error]
     return kind, [*findings, *_keys(kind, document, text.file)]
+
+
+def _json_error(text: TextFile) -> LintFinding | None:
+    """Return what json.load, with which accelerate and DeepSpeed read the file, refuses in it."""
+    import json
+
+    try:
+        json.loads(text.text.removeprefix("\ufeff"))
+    except json.JSONDecodeError as e:
+        what = f"json.load refuses the file: {e.msg.lower()}"
+        return LintFinding(text.file, e.lineno, e.colno, JSON_SYNTAX, what, None, ERROR)
+    except RecursionError:
+        return None
+    return None
 
 
 def _kind(text: TextFile, document: Document) -> FileKind:

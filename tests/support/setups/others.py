@@ -7,7 +7,7 @@ from typing import Any
 from support.facts.gpu_machines import H100, L40S, RECORDS, T4, matrix, query
 from support.facts.interpreters import CU126, torch
 from support.setups.machine import TORCHRUN, Setup
-from support.setups.reported import MODULE, SHM_OF_DOCKER
+from support.setups.reported import MODULE, POINTER, SHM_OF_DOCKER
 
 ACCELERATE = TORCHRUN.replace("torchrun", "accelerate")
 T4_XML = RECORDS["xml-t4-515"]["text"]
@@ -216,6 +216,18 @@ OTHERS = (
           job=TORCHRUN + "args: {model_name_or_path: ./m}\n"),
     Setup("flash-attention-on-turing", "hardware", ("precision",), cards=(T4,) * 4,
           job=TORCHRUN.replace("h100", "t4") + "args: {attn_implementation: flash_attention_2}\n"),
+    Setup("deepspeed-file-that-is-no-json", "project", ("settings-files",), files={
+        "ds.json": '{"zero_optimization": {"stage": 2,}}'},
+          job=MODULE.format("sft") + "args: {deepspeed: ds.json}\n"),
+    Setup("data-missing", "project", ("data-files",),
+          job=TORCHRUN + "args: {train_file: data/train.jsonl}\n"),
+    Setup("data-that-is-a-pointer", "project", ("data-files",), files={"data/t.jsonl": POINTER},
+          job=TORCHRUN + "inputs: [data/t.jsonl]\n"),
+    Setup("cache-that-cannot-be-created", "project", ("variable-paths",),
+          job=TORCHRUN + "env: {HF_HOME: /proc/hf}\n"),
+    Setup("cuda-home-without-nvcc", "environment", ("cuda-compiler",), job=ACCELERATE
+          + "launcher_args: {use_deepspeed: true, offload_optimizer_device: cpu}\n"
+          "env: {CUDA_HOME: /no/such}\n"),
     Setup("submodule-missing", "project", ("own-modules",), files={
         "train.py": "from pkg import gone\nimport pkg.gone\n", "pkg/__init__.py": ""}),
     Setup("shell-script-continuation", "project", ("shell-script",), files={

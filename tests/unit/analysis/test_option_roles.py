@@ -144,3 +144,23 @@ def test_names_of_an_experiment() -> None:
 )
 def test_resumes(text: str, expected: list[str]) -> None:
     assert [result.value for result in option_roles.resume_paths(args(text))] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("--train_file data/a.jsonl --output_dir out", ["data/a.jsonl"]),
+        ("--dataset ./d --dataset_name /data/x --dataset_path org/name", ["./d", "/data/x"]),
+        ("--dataset d.jsonl#500", ["d.jsonl"]),
+        ("--data_path /data/my-gpt3_text_document --train_data x.parquet.zst", ["x.parquet.zst"]),
+        ("--dataset a.jsonl,b.jsonl --train_file data/*.json --prompt_data a.json:0.5", []),
+        ("--train_file a.json --data_dir /data", []),
+        ("--train_file /data/a.json --data_dir /data", ["/data/a.json"]),
+        ("--dataset AI-ModelScope/alpaca --dataset_name org/data.json5", []),
+        ("data.train_files=['a.parquet'] --validation_file s3://b/x.json", ["s3://b/x.json"]),
+    ],
+)
+def test_data_files(text: str, expected: list[str]) -> None:
+    assert [a.value for a in option_roles.data_files(args(text))] == [
+        value for value in expected if "://" not in value
+    ]

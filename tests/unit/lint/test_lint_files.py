@@ -96,6 +96,19 @@ def test_keys_with_and_without_the_prefix_of_their_block_pass() -> None:
     assert ids("a.yaml", text) == []
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('{"zero_optimization": {"stage": 2,}}', 1),
+        ('{\n  "zero_optimization": {"stage": 2}, // two\n  "steps_per_print": 1\n}', 2),
+        ("{\n'zero_optimization': {'stage': 2}}", 2),
+    ],
+)
+def test_a_deepspeed_file_that_is_no_json_is_an_error(text: str, line: int) -> None:
+    result = [f for f in findings("ds.json", text) if f.id == "json-syntax"]
+    assert [(f.line, f.severity) for f in result] == [(line, "error")]
+
+
 ACCELERATE = """compute_environment: LOCAL_MACHINE
 distributed_type: FSDP
 fsdp_config:

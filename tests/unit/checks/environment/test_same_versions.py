@@ -146,7 +146,10 @@ def test_a_toolkit_that_is_there_is_named(project: Project) -> None:
 
 def test_a_cuda_home_of_the_jobs_own_is_taken_at_its_word(project: Project) -> None:
     job = DEEPSPEED + "env: {CUDA_HOME: /usr/local/cuda-12.6}\n"
-    assert built(project, job, tools("11.8"), NONE) == []
+    nvcc = ("path", "/usr/local/cuda-12.6/bin/nvcc")
+    assert built(project, job, tools("11.8"), {**NONE, nvcc: {"kind": "file"}}) == []
+    (result,) = built(project, job, tools("11.8"), {**NONE, nvcc: {"kind": None}})
+    assert (result.status, "has no bin/nvcc" in result.evidence) == ("warn", True)
 
 
 @pytest.mark.parametrize("job", [SINGLE, SINGLE + "args: {deepspeed: none}\n"])

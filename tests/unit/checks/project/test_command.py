@@ -75,6 +75,14 @@ def test_a_script_that_its_interpreter_runs_passes(project: Project, text: str) 
     assert result_of(run_file(project, text, "[./run.sh]"), "script").status == "ok"
 
 
+@pytest.mark.parametrize(("program", "status"), [("trainer", "ok"), ("notes", "fail")])
+def test_a_program_that_env_must_find_is_looked_for_on_path(
+    project: Project, tools: Path, program: str, status: str
+) -> None:
+    run_file(project, f"#!/usr/bin/env {program}\n", "[./run.sh]")
+    assert result_of(command(project, tools, "[./run.sh]"), "script").status == status
+
+
 def test_a_script_that_setup_may_convert_is_a_warning(project: Project) -> None:
     case = run_file(project, BAD["CR LF"], "[./run.sh]", "setup: dos2unix run.sh\n")
     assert result_of(case, "script").status == "warn"
