@@ -121,3 +121,32 @@ def ninja(host: HostContext) -> Answer | None:
     return warn(
         "no ninja: DeepSpeed cannot compile its operators", pip_commands.install(host, ["ninja"])
     )
+
+
+# Triton 3.0.0, 3.4.0 and 3.8.0, runtime/build.py: CC, else gcc or clang on PATH
+_COMPILER = "triton: runtime/build.py, Failed to find C compiler"
+
+
+def _uses_triton(host: HostContext) -> bool:
+    """Whether torch.compile, by an option of the Trainer or of accelerate, compiles for GPUs."""
+    options = job_options.with_launcher(host.job)
+    backend = job_options.first_value(options, "torch_compile_backend", "dynamo_backend")
+    is_on = job_options.is_on(options, "torch_compile") or backend is not None
+    return is_on and (backend or "inductor").lower() == "inductor"
+
+
+@check("c-compiler", source=_COMPILER)
+def c_compiler(host: HostContext) -> Answer | None:
+    """Whether there is a C compiler where torch.compile needs one: Triton builds with it."""
+    if not host.runs_python or host.plan.setup or not _uses_triton(host):
+        return None  # `setup` may load a module that has one
+    if not visible_gpus.needs_gpu(host) or job_options.variable(host, "CC"):
+        return None
+    tools = host.fact("tools")
+    if "gcc" not in tools or "clang" not in tools:
+        return None  # another version of the probe did not look for them
+    for name in ("gcc", "clang"):
+        if tools[name]:
+            return ok(f"{name} is {tools[name]['path']}")
+    what = "torch.compile needs a C compiler, and there is neither gcc nor clang on PATH"
+    return warn(what, f"`apt-get install gcc`{pip_commands.on_host(host)}, or `env: {{CC: ...}}`")

@@ -1,5 +1,7 @@
 """Checks of installed packages: the project's pins, and what the job's options need."""
 
+# ruff: noqa: PLC0415 - difflib: only for jobs that name trackers
+
 from __future__ import annotations
 
 import os
@@ -197,6 +199,7 @@ _OPTIONS = (
 )  # fmt: skip
 _WANDB = ("WANDB_PROJECT", "WANDB_NAME", "WANDB_ENTITY", "WANDB_RUN_GROUP", "WANDB_API_KEY")
 _WANDB_LOGINS = ("~/.netrc", "~/.config/wandb/settings")
+_INTEGRATIONS = "transformers: integrations/integration_utils.py, INTEGRATION_TO_CALLBACK"
 _LOGIN = "https://docs.wandb.ai/models/ref/cli/wandb-login"
 
 
@@ -228,13 +231,34 @@ def _wandb_mode(host: HostContext) -> str:
     return (job_options.variable(host, "WANDB_MODE") or "").lower()
 
 
+# transformers 5.23.0: integrations/integration_utils.py, INTEGRATION_TO_CALLBACK
+_TRACKERS = (
+    "azure_ml", "comet_ml", "mlflow", "neptune", "tensorboard", "trackio", "wandb", "codecarbon",
+    "clearml", "dagshub", "flyte", "dvclive", "swanlab", "kubeflow", "none", "all",
+)  # fmt: skip
+
+
+def _misspelt_trackers(host: HostContext) -> Iterator[Answer]:
+    """Yield the trackers of `report_to` that are almost one that exists."""
+    import difflib
+
+    values = job_options.options(host.job).get("report_to", ()) if host.runs_python else ()
+    for value in (part.strip(" '\"") for v in values for part in v.strip("[]").split(",")):
+        near = difflib.get_close_matches(value.lower(), _TRACKERS, n=1, cutoff=0.8)
+        if near and value.lower() not in _TRACKERS:
+            yield warn(
+                f"`--report_to {value}` is no tracker", f"did you mean `{near[0]}`?", _INTEGRATIONS
+            )
+
+
 @check("asked-packages", asks=lambda host: [("module", name) for name in needed_modules(host)])
 def needed_packages(host: HostContext) -> list[Answer] | Answer | None:
     """Whether the packages that the job's options need are installed."""
     needed = needed_modules(host)
     missing = [name for name in needed if not host.answer("module", name)["found"]]
-    if missing:
-        return [
+    misspelt = list(_misspelt_trackers(host))
+    if missing or misspelt:
+        return misspelt + [
             warn(
                 f"`{needed[name]}` needs {pip_commands.PROJECTS.get(name, name)}, which "
                 f"{pip_commands.python(host)} does not find",

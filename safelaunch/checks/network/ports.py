@@ -57,6 +57,7 @@ _TRL = _Program("port", 8000, source="trl scripts/vllm_serve.py")
 # uses the next free port, where no client looks for it
 _SWIFT = _Program("port", 8000, required=False, source="ms-swift DeployArguments")
 _RENDEZVOUS = _Program(_RENDEZVOUS_OPTION, _STATIC)
+_LAST_PORT = 65535
 # by module, or by program with its subcommand
 _PROGRAMS = {
     "torchrun": _RENDEZVOUS,
@@ -182,6 +183,10 @@ def servers_of(job: Job) -> list[Server]:
 @check("ports", asks=lambda host: [("port", p.port) for p in fixed_ports(host)], quick=True)
 def ports(host: HostContext) -> Iterator[Answer]:
     """Whether fixed ports that the job, its launcher or its engines bind are free."""
+    for name, values in job_options.parse(host.job.launcher_args).items():
+        if name.endswith("_port") and values[-1].isdecimal() and int(values[-1]) > _LAST_PORT:
+            what = f"`launcher_args: {{{name}: {values[-1]}}}` is above {_LAST_PORT}, the last port"
+            yield fail(what, f"leave `{name}` out: a start chooses a free port")
     free = []
     for entry in fixed_ports(host):
         state = host.answer("port", entry.port)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _TOOLS = {
     "tmux": "-V",
     "gcc": "-dumpfullversion",
+    "clang": "",
     **dict.fromkeys(("tar", "git", "git-lfs", "nvcc", "ninja", "docker", "podman"), "--version"),
     "nvidia-ctk": "--version",
     **dict.fromkeys(("nvidia-container-runtime", "rsync", "conda", "uv", "srun", "ibstat"), ""),

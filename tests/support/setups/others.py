@@ -112,6 +112,11 @@ OTHERS = (
     Setup("deepspeed-without-nvcc", "environment", ("cuda-compiler",), job=ACCELERATE
           + "launcher_args: {use_deepspeed: true, offload_optimizer_device: cpu}\n",
           machine={"parts": {"tools": {"x": {}}}}),
+    Setup("compile-without-a-compiler", "environment", ("c-compiler",),
+          job=MODULE.format("sft") + "args: {torch_compile: true}\n",
+          machine={"parts": {"tools": {"gcc": None, "clang": None}}}),
+    Setup("tracker-misspelt", "environment", ("asked-packages",),
+          job=MODULE.format("sft") + "args: {report_to: wanddb}\n"),
     Setup("deepspeed-without-ninja", "environment", ("ninja",), packages={"ninja": None},
           job=ACCELERATE + "launcher_args: {use_deepspeed: true, offload_optimizer_device: cpu}\n"),
     # -- GPUs
@@ -156,6 +161,8 @@ OTHERS = (
     Setup("proxy-before-the-own-server", "network", ("proxies",), environ=PROXY,
           job="launcher: swift\ncommand: [rlhf]\nprocesses: 2\nprofile: h100\nargs: {vllm_mode: "
           "server, vllm_server_host: 192.0.2.7}\n"),
+    Setup("port-above-the-last", "network", ("ports",), "fail",
+          job=TORCHRUN + "launcher_args: {master_port: 99999}\n"),
     Setup("server-not-started", "network", ("servers",),
           job="launcher: swift\ncommand: [rlhf]\nprocesses: 2\nprofile: h100\nargs: {vllm_mode: "
           "server, vllm_server_host: 127.0.0.1, vllm_server_port: 8000}\n",

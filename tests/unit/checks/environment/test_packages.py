@@ -191,6 +191,22 @@ def test_what_the_words_ask_for_and_is_missing(project: Project, job: str, modul
     assert (result.status, "-m pip install" in result.hint) == ("warn", True)
 
 
+@pytest.mark.parametrize("value", ["wanddb", "[tensorboard, WandB2]"])
+def test_a_tracker_that_is_misspelt_is_a_warning(project: Project, value: str) -> None:
+    answers = {("module", "tensorboard"): PRESENT}
+    job = TORCHRUN + f"args: {{report_to: {value}}}\n"
+    (result,) = run_checks(project, "asked-packages", {}, job, answers)
+    assert (result.status, result.hint) == ("warn", "did you mean `wandb`?")
+
+
+@pytest.mark.parametrize("value", ["trackio", "my_tracker", "none", "[wandb]", "aim"])
+def test_a_tracker_of_another_name_is_none(project: Project, value: str) -> None:
+    answers = {("module", "wandb"): PRESENT}
+    job = TORCHRUN + f"args: {{report_to: {value}}}\n"
+    results = run_checks(project, "asked-packages", {}, job, answers)
+    assert {r.status for r in results} <= {"ok"}
+
+
 @pytest.mark.parametrize(("job", "module"), NEEDED.values(), ids=NEEDED)
 def test_what_the_words_ask_for_and_is_there(project: Project, job: str, module: str) -> None:
     answers = {("module", name): PRESENT for name in ("tensorboard", module)}

@@ -194,3 +194,28 @@ def test_ninja_for_deepspeeds_operators(
     facts = box(A100, A100, python=python(installed), torch=torch(), tools={"ninja": tool})
     result = result_of(make_context(project, DEEPSPEED, facts=facts, answers=Replies()), "ninja")
     assert result.status == status
+
+
+COMPILE = SINGLE + "args: {torch_compile: true}\n"
+GCC, NO_GCC = {"gcc": {"path": "/usr/bin/gcc"}, "clang": None}, {"gcc": None, "clang": None}
+C_COMPILERS = {
+    "gcc": (COMPILE, GCC, ["ok"]),
+    "none": (COMPILE, NO_GCC, ["warn"]),
+    "none, for another backend": (
+        SINGLE + "args: {torch_compile_backend: eager}\n", NO_GCC, []),
+    "accelerate's own option": (
+        SINGLE + "launcher_args: {dynamo_backend: inductor}\n", NO_GCC, ["warn"]),
+    "another one": (COMPILE + "env: {CC: /opt/cc}\n", NO_GCC, []),
+    "one that setup may load": (COMPILE + "setup: module load gcc\n", NO_GCC, []),
+    "nobody looked": (COMPILE, {"gcc": None}, []),
+    "nothing is compiled": (SINGLE, NO_GCC, []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("job", "programs", "expected"), C_COMPILERS.values(), ids=C_COMPILERS)
+def test_torch_compile_needs_a_c_compiler(
+    project: Project, job: str, programs: dict[str, Any], expected: list[str]
+) -> None:
+    facts = box(A100, A100, python=python(), torch=torch(), tools=programs)
+    results = results_of(make_context(project, job, facts=facts, answers=Replies()), "c-compiler")
+    assert [r.status for r in results] == expected
