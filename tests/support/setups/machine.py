@@ -13,6 +13,7 @@ from safelaunch.plan.launch_line.parse import parse_line
 from support.facts.check_cases import Answers, make_context, results_of
 from support.facts.gpu_machines import GIB, H100, box, matrix
 from support.facts.interpreters import SYSTEM, python, torch
+from support.inputs import hf_packages
 from support.project import Project
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class Setup:
     python: str = "3.11.9"
     torch: dict[str, Any] | None = None
     missing: tuple[str, ...] = ()  # modules that the interpreter does not find
+    has_sources: bool = False  # transformers, trl and accelerate are there as files, to be read
     machine: Mapping[str, Any] = field(default_factory=dict)  # arguments of `box`
     answers: Answers = field(default_factory=dict)
     environ: Mapping[str, str] = field(default_factory=dict)
@@ -97,9 +99,13 @@ class Outcome(NamedTuple):
 class _Machine(dict[Any, Any]):
     """Answers of the machine: of its files by themselves, of the rest that all is well."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, site: Path) -> None:
         super().__init__(setup.answers)
         self.setup = setup
+        if setup.has_sources:
+            hf_packages.install(site)
+            for name in ("transformers", "trl", "accelerate"):
+                self["module", name] = {"found": True, "where": str(site / name / "__init__.py")}
         self.requires = {**REQUIRES, **setup.requires}
         self.installed = _installed(setup)
 
@@ -171,7 +177,7 @@ def outcome(setup: Setup, folder: Path) -> Outcome:
             job,
             flags=Flags(only_checked=True),
             facts=_facts(setup),
-            answers=_Machine(setup),
+            answers=_Machine(setup, folder.with_name("site")),
             environ=setup.environ,
         )
     except ConfigError as e:

@@ -8,7 +8,6 @@ from support.facts.gpu_machines import MIB, RTX5090
 from support.facts.interpreters import CU126, CU128, torch
 from support.setups.machine import TORCHRUN, Setup
 
-HF_LATER = "the parsers of transformers and TRL are not followed into the installed library yet"
 OTHER_PARSERS = "the parser is not read yet"
 V100 = ("Tesla V100-SXM2-32GB", 32768, "7.0")
 SHM_OF_DOCKER = {"path": "/dev/shm", "total": 64 * MIB, "free": 64 * MIB}
@@ -73,10 +72,10 @@ REPORTED = (
     flags("argparse-bool", ARGPARSE, DATA + "amp: 'False'}"),
     flags("click", CLICK, "args: {learning_rate: 1}"),
     flags("fire", FIRE, "args: {learning_rate: 1}"),
-    flags("hf-name", HF, "args: {output_dir: o, per_device_train_batchsize: 1}", open=HF_LATER),
-    flags("hf-removed", HF, "args: {output_dir: o, evaluation_strategy: steps}", open=HF_LATER),
-    flags("hf-bool", HF, "args: {output_dir: o, fp16: maybe}", open=HF_LATER),
-    flags("trl-name", TRL, "args: {output_dir: o, max_seq_lenght: 1}", open=HF_LATER),
+    flags("hf-name", HF, "args: {output_dir: o, per_device_train_batchsize: 1}", has_sources=True),
+    flags("hf-removed", HF, "args: {output_dir: o, evaluation_strategy: steps}", has_sources=True),
+    flags("hf-bool", HF, "args: {output_dir: o, bf16: maybe}", has_sources=True),
+    flags("trl-name", TRL, "args: {output_dir: o, max_seq_lenght: 1}", has_sources=True),
     flags("hydra-key", HYDRA, "args: [lrr=1]", open=OTHER_PARSERS),
     flags("hydra-group", HYDRA, "args: [model=none_such]", open=OTHER_PARSERS),
     flags("typer", TYPER, "args: {learning_rate: 1}", open=OTHER_PARSERS),
