@@ -34,11 +34,12 @@ _DATASETS = frozenset((
     "dataset", "dataset_name", "dataset_path", "dataset_name_or_path", "prompt_data", "eval_data",
     "pretrain_data", "train_dataset.path", "valid_dataset.path", "val_dataset",
 ))  # fmt: skip
-# Data files: of transformers' and trl's scripts, ms-swift, OpenRLHF. Of Megatron's `data_path` and
-# the like only a file with an ending is one: others are prefixes of two files.
+# Data files: of transformers' and trl's scripts, ms-swift, OpenRLHF, verl. What has no ending is
+# none in Megatron's `data_path` and the like: a prefix of two files.
 _DATA_FILES = _DATASETS | {
     "train_file", "validation_file", "test_file", "train_data_file", "eval_data_file", "data_file",
     "data_path", "train_data", "train_data_path", "eval_data_path", "valid_data_path",
+    "data.train_files", "data.val_files",
 }  # fmt: skip
 _DATA_FILE = re.compile(r"(?i)\.(jsonl?|csv|tsv|parquet|arrow|txt)(\.(gz|zst|xz|bz2))?$")
 # options that may name the folder that other names are in

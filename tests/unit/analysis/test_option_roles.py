@@ -157,7 +157,8 @@ def test_resumes(text: str, expected: list[str]) -> None:
         ("--train_file a.json --data_dir /data", []),
         ("--train_file /data/a.json --data_dir /data", ["/data/a.json"]),
         ("--dataset AI-ModelScope/alpaca --dataset_name org/data.json5", []),
-        ("data.train_files=['a.parquet'] --validation_file s3://b/x.json", ["s3://b/x.json"]),
+        ("data.train_files=/d/a.parquet data.val_files=['b.parquet']", ["/d/a.parquet"]),
+        ("data.train_files= --validation_file s3://b/x.json", ["s3://b/x.json"]),
     ],
 )
 def test_data_files(text: str, expected: list[str]) -> None:
