@@ -107,14 +107,10 @@ class ProjectFiles:
                 library_paths=paths,
                 seconds=seconds,
             )
-        if job.launcher == "trl" and job.command:
-            from safelaunch.analysis.options.trl_command import read_trl_command
-
-            return read_trl_command(job.command[0], paths(), seconds)
-        if job.launcher in ("llamafactory", "swift") and job.command:
+        if job.command:
             from safelaunch.analysis.options.framework_command import read_framework_command
 
-            return read_framework_command(job.launcher, job.command[0], paths(), seconds)
+            return read_framework_command(job.launcher, job.command[0], paths, seconds)
         file = self.installed_module(paths())
         if file is None:
             return None

@@ -1,4 +1,4 @@
-"""Reads the options of `llamafactory-cli train` and of `swift sft`: dataclasses of their packages.
+"""Reads the options of subcommands such as `swift sft`: dataclasses of the frameworks' packages.
 
 LLaMA-Factory (0.9.5 hparams/parser.py): `FILE key=value`, read by OmegaConf and given to
 HfArgumentParser.parse_dict. ms-swift (4.6 utils/utils.py, cli/main.py): HfArgumentParser's options,
@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 from safelaunch.analysis.option_model import HF, OPTIONS, OVERRIDES, ScriptOptions, SettingsFile
 from safelaunch.analysis.options.parsers.hf_arguments import dataclass_options
+from safelaunch.analysis.options.trl_command import read_trl_command
 from safelaunch.analysis.python.cpu_budget import CpuBudget
 from safelaunch.analysis.python.libraries import Libraries, library_file
 from safelaunch.analysis.python.names import Modules
 from safelaunch.analysis.python.trees import SourceLine, Trees, Unclear
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from safelaunch.analysis.python.libraries import LibraryPaths
 
@@ -38,17 +39,19 @@ _SWIFT_MAIN = "swift.cli.main"
 
 
 def read_framework_command(
-    launcher: str, command: str, paths: LibraryPaths, seconds: float | None
+    launcher: str, command: str, paths: Callable[[], LibraryPaths], seconds: float | None
 ) -> ScriptOptions | None:
     """Return the options of a subcommand of a framework; None for one that is not read."""
-    reader = {"llamafactory": _llamafactory, "swift": _swift}.get(launcher)
+    if launcher in _SCRIPT_READERS:
+        return _SCRIPT_READERS[launcher](command, paths(), seconds)
+    reader = _CLASS_READERS.get(launcher)
     if reader is None:
         return None
     trees = Trees()
-    libraries = Libraries(trees, lambda: paths, CpuBudget(seconds))
+    libraries = Libraries(trees, paths, CpuBudget(seconds))
     modules = Modules(trees, (), CpuBudget(seconds), libraries, is_single=True)
     try:
-        return reader(command, modules, libraries, paths)
+        return reader(command, modules, libraries, paths())
     except (Unclear, RecursionError) as e:
         where = e.location if isinstance(e, Unclear) else SourceLine(launcher, 1)
         why = e.why if isinstance(e, Unclear) else "nested too deeply"
@@ -100,3 +103,7 @@ def _swift(
     return ScriptOptions(
         HF, SourceLine(path, 1), tuple(options), settings=(settings,) if reads_files else ()
     )
+
+
+_SCRIPT_READERS = {"trl": read_trl_command}  # its subcommands are scripts
+_CLASS_READERS = {"llamafactory": _llamafactory, "swift": _swift}

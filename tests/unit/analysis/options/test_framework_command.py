@@ -84,7 +84,7 @@ def site(tmp_path: Path) -> Path:
 
 
 def read(site: Path, launcher: str, command: str) -> ScriptOptions | None:
-    return read_framework_command(launcher, command, LibraryPaths((str(site),)), None)
+    return read_framework_command(launcher, command, lambda: LibraryPaths((str(site),)), None)
 
 
 def complaints(site: Path, launcher: str, command: str, words: str, config: str = "") -> list[str]:
