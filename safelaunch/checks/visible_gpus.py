@@ -80,8 +80,9 @@ def visible(host: HostContext) -> VisibleGpus:
     selected = selection(host)
     if selected is None:
         return VisibleGpus(None, tuple(gpus), ())
-    named = [_named(word, gpus, host.get("gpus", "slices")) for word in selected.words]
-    missing = [word for word, gpu in zip(selected.words, named, strict=True) if gpu is None]
+    words = list(dict.fromkeys(selected.words))  # `variables` says what a repeated one does
+    named = [_named(word, gpus, host.get("gpus", "slices")) for word in words]
+    missing = [word for word, gpu in zip(words, named, strict=True) if gpu is None]
     return VisibleGpus(
         split_words(selected.value),
         tuple(filter(None, itertools.takewhile(bool, named))),

@@ -44,7 +44,7 @@ CHOICES = {
 }
 # torch's own names of members, beside accelerate's
 _TORCH = frozenset({"_HYBRID_SHARD_ZERO2"})
-_UNSET = frozenset({"", "null", "none", "~"})
+_UNSET = frozenset({"", "null", "none", "~", "auto"})
 
 
 def wrong_values(settings: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:

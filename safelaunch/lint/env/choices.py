@@ -251,6 +251,8 @@ COMPARED = frozenset(
 
 def check(name: str, value: str) -> VariableProblem | None:
     """Return the problem of a value that is none of a variable's words, or None."""
+    if name in _DEVICES:
+        return _repeated_device(name, value)
     choices = CHOICES.get(name)
     if choices is None or not value.strip():
         return None
@@ -268,6 +270,20 @@ def check(name: str, value: str) -> VariableProblem | None:
     message = f"`{name}={shorten(value)}`:{part} {choices.harm}"
     severity = choices.severity if name in COMPARED else WARNING
     return VariableProblem("env-value", name, message, fix, severity)
+
+
+# torch 2.14.1, cuda/__init__.py, _parse_visible_devices: "Repeated ordinal results in empty set"
+_DEVICES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+
+
+def _repeated_device(name: str, value: str) -> VariableProblem | None:
+    words = [word.strip() for word in value.split(",")]
+    repeated = next((word for word in words if word and words.count(word) > 1), None)
+    if repeated is None:
+        return None
+    message = f"`{name}={shorten(value)}` names {repeated} twice: PyTorch then sees no GPU at all"
+    fix = f"write {name}={','.join(dict.fromkeys(words))}"
+    return VariableProblem("env-value", name, message, fix, ERROR)
 
 
 def _is_right(word: str, choices: Choices) -> bool:

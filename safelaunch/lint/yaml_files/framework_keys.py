@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.errors import did_you_mean
-from safelaunch.launchers.accelerate.choices import wrong_values
+from safelaunch.launchers.accelerate.choices import CHOICES, wrong_values
 from safelaunch.launchers.accelerate.config_file import KEYS, TYPE_BLOCKS
 from safelaunch.lint.finding import ERROR, WARNING, LintFinding
 
@@ -142,6 +142,14 @@ _DEEPSPEED_BLOCKS = {
 }
 
 
+# the values of a file of DeepSpeed's own, by the flag of accelerate that sets the same
+_DEEPSPEED_VALUES = {
+    ("zero_optimization", "stage"): "zero_stage",
+    ("zero_optimization", "offload_param", "device"): "offload_param_device",
+    ("zero_optimization", "offload_optimizer", "device"): "offload_optimizer_device",
+}
+
+
 def check_accelerate(document: Document, file: str) -> Iterator[LintFinding]:
     """Yield findings for keys of an accelerate configuration that nothing reads, and for values."""
     environment = document.value("compute_environment")
@@ -173,6 +181,13 @@ def check_deepspeed(document: Document, file: str) -> Iterator[LintFinding]:
     yield from _unknown_keys(document, file, (), _DEEPSPEED_TOP)
     for path, block in _DEEPSPEED_BLOCKS.items():
         yield from _unknown_keys(document, file, path, block)
+    for path, setting in _DEEPSPEED_VALUES.items():
+        scalar = document.value(*path)
+        if scalar is None:
+            continue
+        for _, _, fix in wrong_values({setting: scalar.text}):
+            message = f"`{'.'.join(path)}: {scalar.text}`: {CHOICES[setting].effect}"
+            yield LintFinding(file, scalar.line, scalar.column, VALUE, message, fix, ERROR)
 
 
 def _unknown_keys(

@@ -22,6 +22,7 @@ _KERNEL = ("proc", "sysfs", "cgroup", "cgroup2", "devpts", "debugfs", "tracefs",
            "configfs", "bpf", "pstore", "autofs", "efivarfs", "binfmt_misc")  # fmt: skip
 _POINTER = b"version https://git-lfs.github.com/spec/v1"  # first line of a pointer file of Git LFS
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
+_MODEL_TEXTS = ("config.json", "adapter_config.json", "tokenizer.json", "tokenizer_config.json")
 _TOKENIZER = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model",
               "sentencepiece.bpe.model", "tekken.json", "tokenizer_config.json")  # fmt: skip
 
@@ -127,21 +128,27 @@ def model(cwd: str, word: str) -> dict[str, Any]:
 
     folder = absolute(cwd, word)
     names = os.listdir(folder)
-    pointers, weights, flaws = [], 0, []
+    pointers, weights, files = [], 0, []
     for name in sorted(names)[:_MODEL_FILES]:
         file = os.path.join(folder, name)
         if is_pointer(file):
             pointers.append(name)
         elif name.endswith(_WEIGHTS) and os.path.isfile(file):
             weights += 1
-            why = file_flaw(file) if os.access(file, os.R_OK) else "cannot be read"
-            flaws += [[name, why]] if why else []
+            files.append((name, file))
+        elif name in _MODEL_TEXTS or name.endswith(".index.json"):
+            files.append((name, file))
+    reasons = (
+        (name, file_flaw(file) if os.access(file, os.R_OK) else "cannot be read")
+        for name, file in files
+        if os.path.isfile(file)
+    )
     # an adapter of peft, a pipeline of diffusers, weights as Meta distributes them
     marks = ("adapter_config.json", "model_index.json", "params.json")
     return {
         "pointers": pointers,
         "weights": weights,
-        "flaws": flaws,
+        "flaws": [[name, why] for name, why in reasons if why],
         "missing": missing_parts(folder, names),
         "config": "config.json" in names,
         "tokenizer": any(name in names for name in _TOKENIZER),

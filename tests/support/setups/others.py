@@ -218,6 +218,14 @@ OTHERS = (
               "out/checkpoint-9/model.safetensors": CUT_OFF}),
     Setup("syntax-of-a-newer-python", "project", ("script",), python="3.9.18", files={
         "train.py": "def f(x):\n    match x:\n        case 1: pass\n"}),
+    Setup("model-config-cut-off", "project", ("models",), files={
+        "m/config.json": '{"a": 1', "m/tokenizer.json": "{}", "m/model.safetensors": "x" * 2000},
+          job=TORCHRUN + "args: {model_name_or_path: ./m}\n"),
+    Setup("deepspeed-file-with-stage-5", "project", ("settings-files",), files={
+        "ds.json": '{"zero_optimization": {"stage": 5}}'},
+          job=MODULE.format("sft") + "args: {deepspeed: ds.json}\n"),
+    Setup("gpu-named-twice", "hardware", ("variables",),
+          job=TORCHRUN + "env: {CUDA_VISIBLE_DEVICES: '0,0,1,2'}\n"),
     Setup("weights-cut-off", "project", ("models",), files={
         "m/config.json": "{}", "m/tokenizer.json": "{}", "m/model.safetensors": CUT_OFF},
           job=TORCHRUN + "args: {model_name_or_path: ./m}\n"),

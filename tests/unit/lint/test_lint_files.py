@@ -143,6 +143,19 @@ def test_values_of_the_deepspeed_block_are_compared_too() -> None:
     assert ids("a.yaml", text) == ["config-value", "config-value"]
 
 
+@pytest.mark.parametrize(
+    ("block", "expected"),
+    [
+        ('"stage": 5', ["config-value"]),
+        ('"stage": 3, "offload_param": {"device": "gpu"}', ["config-value"]),
+        ('"stage": 3, "offload_optimizer": {"device": "none"}', []),
+        ('"stage": "auto"', []),
+    ],
+)
+def test_values_of_deepspeed_s_own_file_are_compared(block: str, expected: list[str]) -> None:
+    assert ids("ds.json", f'{{"zero_optimization": {{{block}}}}}') == expected
+
+
 def test_fsdp_2_has_no_sharding_strategy_to_refuse() -> None:
     text = ACCELERATE.format("x\n  fsdp_version: 2")
     assert ids("a.yaml", text) == []

@@ -871,6 +871,12 @@ def test_weights_that_are_not_whole_are_no_weights(project: Project, text: str, 
     assert (result.status, result.evidence) == ("warn", f"./m: model.safetensors {why}")
 
 
+@pytest.mark.parametrize("name", ["config__json", "model__safetensors__index__json"])
+def test_a_text_of_a_model_that_is_cut_off_is_named(project: Project, name: str) -> None:
+    result = weights(project, **{**WHOLE, name: '{"weight_map": '})
+    assert (result.status, "is cut off" in result.evidence) == ("warn", True)
+
+
 def test_an_adapter_needs_no_config_json(project: Project) -> None:
     assert weights(project, adapter_config__json="{}").status == "warn"  # no weights: a name apart
     project.write("{}", "m/adapter_config.json")

@@ -27,6 +27,7 @@ WRONG = [
     ("VLLM_USE_V1", "true", "=1"),
     ("CUBLAS_WORKSPACE_CONFIG", "4096:8", ":4096:8"),
     ("PYTHONHASHSEED", "none", "0"),
+    ("CUDA_VISIBLE_DEVICES", "0,0, 1,2", "=0,1,2"),
     ("OMP_NUM_THREADS", "auto", "8"),
     ("TOKENIZERS_PARALLELISM", "none", "false"),
     ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:true", "expandable_segments:True"),
