@@ -6,6 +6,7 @@ LLaMA-Factory, `FILE --option` of ms-swift.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from safelaunch.analysis.option_model import DICT, FLOAT, HF, INT, OPTIONS, TRUTH_WORD
@@ -102,14 +103,28 @@ def _with_first(
     entries: tuple[SettingsEntry, ...] | None,
 ) -> Iterator[OptionProblem]:
     """Yield the problems of a file whose entries become options before the others."""
-    keys = {entry.key for entry in entries or ()}
+    names = accepted.names()
+    dests = {names[name].dest for e in entries or () if (name := f"--{e.key}") in names}
     words = Args(args.options, args.words[1:], is_mapping=args.is_mapping)
-    yield from option_problems(_without_required(accepted, keys, entries is None), words)
-    yield from _file_problems(accepted, settings, args.words[0], entries or ())
+    yield from option_problems(_without_required(accepted, dests, is_open=entries is None), words)
+    options = _without_required(accepted, (), is_open=True)
+    for entry in entries or ():
+        if entry.key not in settings.other_keys:
+            for problem in option_problems(options, Args(words=_entry_words(entry))):
+                message = _place(args.words[0], entry) + problem.message
+                yield problem._replace(message=message)
+
+
+def _entry_words(entry: SettingsEntry) -> tuple[str, ...]:
+    """Return the words that ms-swift makes of an entry (4.6 cli/main.py, parse_yaml_args)."""
+    value = entry.value
+    values = value if isinstance(value, list) else [value]
+    texts = [json.dumps(v) if isinstance(v, dict) else str(v) for v in values]
+    return (f"--{entry.key}", *texts)
 
 
 def _without_required(
-    accepted: ScriptOptions, keys: Collection[str], is_open: bool
+    accepted: ScriptOptions, keys: Collection[str], *, is_open: bool
 ) -> ScriptOptions:
     """Return the options with those not required that a file sets, or all if it is not known."""
     options = tuple(
@@ -134,7 +149,7 @@ def _with_file(
     entries = _entries(path, read)
     keys = {entry.key for entry in entries or ()}
     words = Args(args.options, rest, is_mapping=args.is_mapping)
-    yield from option_problems(_without_required(accepted, keys, entries is None), words)
+    yield from option_problems(_without_required(accepted, keys, is_open=entries is None), words)
     if entries is not None:
         yield from _file_problems(accepted, settings, path, entries)
 

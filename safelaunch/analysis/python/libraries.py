@@ -27,7 +27,7 @@ _MAX_REEXPORTS = 8  # transformers and trl need three
 _MAX_FILES = 200
 _FROM = re.compile(
     rb"^[ \t]*from[ \t]+([.\w]+)[ \t]+import[ \t]*"
-    rb"(?:\(((?:[^()#]|#[^\n]*)*)\)|((?:[^\n(\\]|\\\r?\n)*))",
+    rb"(?:\(((?:[^()#]|#[^\n]*\n)*)\)|((?:[^\n(\\]|\\\r?\n)*))",
     re.MULTILINE,
 )
 _CLASS = re.compile(rb"^[ \t]*class[ \t]+(\w+)", re.MULTILINE)

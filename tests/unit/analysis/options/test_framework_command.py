@@ -146,8 +146,9 @@ def test_a_file_of_swift_becomes_options_before_others(site: Path) -> None:
     assert complaints(site, "swift", "sft", "c.yaml --tuner_type lora", config) == []
     assert complaints(site, "swift", "sft", "c.yaml --tuner_type x", config + "modle: m\n") == [
         "`--tuner_type x` is not one of its choices",
-        "c.yaml:5: the script has no setting `modle`",
+        "c.yaml:5: the script has no option `--modle`",
     ]
+    assert complaints(site, "swift", "sft", "c.yaml", "model: m\nmax-steps: 3\nmax_st: 3\n") == []
     assert complaints(site, "swift", "sft", "c.yaml", "max_steps: 3\n") == [
         "the script requires `--model`"
     ]

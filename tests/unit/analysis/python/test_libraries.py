@@ -71,6 +71,7 @@ UNCLEAR = {
     "a function": "def Config(): ...",
     "defined twice": "if x:\n    class Config: ...\nelse:\n    class Config: ...",
     "broken": "from .inner import (Config",
+    "broken with comments": "from .inner import (Config,\n" + "# a b c d\n" * 200,
     "in a string": "text = 'Config'",
 }
 
