@@ -69,6 +69,14 @@ class SettingsFile(NamedTuple):
     other_keys: frozenset[str] = frozenset()  # read by the parser itself
 
 
+class FrameworkCommand(NamedTuple):
+    """A command of a framework: `swift sft`. Only the command itself may read a settings file."""
+
+    name: str  # of its launcher
+    command: str
+    reads_files: bool = True
+
+
 class ScriptOptions(NamedTuple):
     """The options of a script. With `is_incomplete` there may be more; `why` is the reason.
 

@@ -5,9 +5,11 @@
 from __future__ import annotations
 
 import os
+import re
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from safelaunch.analysis.option_model import FrameworkCommand
 from safelaunch.checks.answers import NotKnown
 
 if TYPE_CHECKING:
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 QUICK = 0.03  # for the imports
 QUICK_OPTIONS = 0.06
 _MAX_FILES = 2000  # of the program, in `check`
+# ms-swift 4.6: `torchrun swift/cli/sft.py`, as its own launcher does
+_SWIFT_PROGRAM = re.compile(r"(?:^|/)swift(?:\.cli\.(\w+)$|/cli/(\w+)\.py$)")
+_LLAMAFACTORY_PROGRAM = b"from llamafactory.train.tuner import run_exp"  # 0.9.5 src/train.py
 _MAX_SETTINGS = 1 << 22  # bytes of a settings file
 
 
@@ -87,6 +92,20 @@ class ProjectFiles:
             return None
         return unread.location.line, unread.why.removeprefix("syntax: ")
 
+    @cached_property
+    def framework(self) -> FrameworkCommand | None:
+        """The framework's command that reads the options: the job's, or that of its program."""
+        job = self._job
+        if job.command:
+            return FrameworkCommand(job.launcher, job.command[0])
+        program = _SWIFT_PROGRAM.search(job.module or job.script or "")
+        if program is not None:
+            return FrameworkCommand("swift", program[1] or program[2], reads_files=False)
+        text = b"" if job.script is None else self.text(job.script) or b""
+        if _LLAMAFACTORY_PROGRAM in text:
+            return FrameworkCommand("llamafactory", "train")
+        return None
+
     def options(self, paths: Callable[[], LibraryPaths]) -> ScriptOptions | None:
         """Return the options that the program accepts; None where it parses none. Raises NotKnown.
 
@@ -97,6 +116,16 @@ class ProjectFiles:
         seconds = QUICK_OPTIONS if self._is_quick else None
         job = self._job
         is_module = job.module is not None
+        if self.framework is not None:
+            from safelaunch.analysis.options.framework_command import read_framework_command
+
+            first = self._local_path(".") if self.script is None else os.path.dirname(self.script)
+            own = (*filter(None, [first]), *self.roots)
+            options = read_framework_command(
+                self.framework, lambda: _with_project(paths(), own), seconds
+            )
+            if options is not None or self.script is None:
+                return options
         if self.script is not None:
             return read_options(
                 self.script,
@@ -107,10 +136,6 @@ class ProjectFiles:
                 library_paths=paths,
                 seconds=seconds,
             )
-        if job.command:
-            from safelaunch.analysis.options.framework_command import read_framework_command
-
-            return read_framework_command(job.launcher, job.command[0], paths, seconds)
         file = self.installed_module(paths())
         if file is None:
             return None
@@ -166,3 +191,8 @@ class ProjectFiles:
         except Exception:  # noqa: BLE001 - whatever a file may contain: other checks report it
             return None
         return None
+
+
+def _with_project(paths: LibraryPaths, folders: tuple[str, ...]) -> LibraryPaths:
+    """Return the paths with folders of the project first, which may be the framework itself."""
+    return paths._replace(folders=(*folders, *paths.folders))

@@ -22,6 +22,7 @@ from safelaunch.analysis.python.trees import SourceLine, Trees, Unclear
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from safelaunch.analysis.option_model import FrameworkCommand
     from safelaunch.analysis.python.libraries import LibraryPaths
 
 _SUFFIXES = (".yaml", ".yml", ".json")
@@ -39,23 +40,24 @@ _SWIFT_MAIN = "swift.cli.main"
 
 
 def read_framework_command(
-    launcher: str, command: str, paths: Callable[[], LibraryPaths], seconds: float | None
+    command: FrameworkCommand, paths: Callable[[], LibraryPaths], seconds: float | None
 ) -> ScriptOptions | None:
     """Return the options of a subcommand of a framework; None for one that is not read."""
-    if launcher in _SCRIPT_READERS:
-        return _SCRIPT_READERS[launcher](command, paths(), seconds)
-    reader = _CLASS_READERS.get(launcher)
+    if command.name in _SCRIPT_READERS:
+        return _SCRIPT_READERS[command.name](command.command, paths(), seconds)
+    reader = _CLASS_READERS.get(command.name)
     if reader is None:
         return None
     trees = Trees()
     libraries = Libraries(trees, paths, CpuBudget(seconds))
     modules = Modules(trees, (), CpuBudget(seconds), libraries, is_single=True)
     try:
-        return reader(command, modules, libraries, paths())
+        options = reader(command.command, modules, libraries, paths())
     except (Unclear, RecursionError) as e:
-        where = e.location if isinstance(e, Unclear) else SourceLine(launcher, 1)
+        where = e.location if isinstance(e, Unclear) else SourceLine(command.name, 1)
         why = e.why if isinstance(e, Unclear) else "nested too deeply"
         return ScriptOptions("", where, is_incomplete=True, why=why)
+    return options if options is None or command.reads_files else options._replace(settings=())
 
 
 def _llamafactory(

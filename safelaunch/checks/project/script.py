@@ -218,7 +218,8 @@ def _libraries(host: HostContext) -> list[tuple[str, str]]:
 @check("flags", asks=_libraries, once=True, quick=True)
 def flags(context: CheckContext) -> Iterable[Answer] | None:
     """Whether the program accepts the options that the job passes."""
-    for name in _SELECTING_VARIABLES.get(context.job.launcher, ()):
+    framework = context.project_files.framework
+    for name in () if framework is None else _SELECTING_VARIABLES.get(framework.name, ()):
         if context.hosts and job_options.has_variable(context.hosts[0], name):
             raise NotKnown(f"`{name}` is set: it may select other options")
     accepted = context.project_files.options(lambda: library_paths(context))

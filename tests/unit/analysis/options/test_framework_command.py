@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from support.inputs.hf_packages import install
 
+from safelaunch.analysis.option_model import FrameworkCommand
 from safelaunch.analysis.options.framework_command import read_framework_command
 from safelaunch.analysis.options.settings_problems import problems
 from safelaunch.analysis.python.libraries import LibraryPaths
@@ -84,7 +85,8 @@ def site(tmp_path: Path) -> Path:
 
 
 def read(site: Path, launcher: str, command: str) -> ScriptOptions | None:
-    return read_framework_command(launcher, command, lambda: LibraryPaths((str(site),)), None)
+    subcommand = FrameworkCommand(launcher, command)
+    return read_framework_command(subcommand, lambda: LibraryPaths((str(site),)), None)
 
 
 def complaints(site: Path, launcher: str, command: str, words: str, config: str = "") -> list[str]:
@@ -152,6 +154,13 @@ def test_a_file_of_swift_becomes_options_before_others(site: Path) -> None:
     assert complaints(site, "swift", "sft", "c.yaml", "max_steps: 3\n") == [
         "the script requires `--model`"
     ]
+
+
+def test_a_program_of_swift_reads_no_file(site: Path) -> None:
+    program = FrameworkCommand("swift", "sft", reads_files=False)
+    options = read_framework_command(program, lambda: LibraryPaths((str(site),)), None)
+    assert options is not None
+    assert options.settings == ()
 
 
 @pytest.mark.parametrize(

@@ -452,6 +452,24 @@ def test_a_variable_that_selects_other_options_leaves_them_open(
     )
 
 
+@pytest.mark.parametrize(
+    ("job", "name"),
+    [
+        ("launcher: torchrun\nmodule: swift.cli.sft\nprocesses: 2\n", "RAY_SWIFT_ARGS"),
+        ("launcher: torchrun\nscript: swift/cli/sft.py\nprocesses: 2\n", "RAY_SWIFT_ARGS"),
+        (TORCHRUN, "USE_MCA"),
+    ],
+)
+def test_a_program_of_a_framework_is_known_by_what_it_runs(
+    project: Project, job: str, name: str
+) -> None:
+    project.write("from llamafactory.train.tuner import run_exp\nrun_exp()\n", "train.py")
+    project.write("", "swift/cli/sft.py")
+    job += f"env: {{{name}: '1'}}\n"
+    (result,) = results_of(local_context(project, job), "flags")
+    assert result.evidence == f"`{name}` is set: it may select other options"
+
+
 def test_libraries_of_a_host_are_not_read_here(project: Project, tmp_path: Path) -> None:
     environment(tmp_path / "env")
     project.write(TRL_PROGRAM, "train.py")
