@@ -14,6 +14,7 @@ from safelaunch.analysis.options.hf_renamed import replacement
 from safelaunch.analysis.options.settings_text import SettingsEntry, read_entries
 from safelaunch.analysis.options.unknown_options import (
     OptionProblem,
+    named_options,
     option_problems,
     refusal,
     whole_number,
@@ -22,7 +23,7 @@ from safelaunch.errors import did_you_mean
 from safelaunch.model import Args
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from safelaunch.analysis.option_model import Option, ScriptOptions, SettingsFile
 
@@ -56,7 +57,8 @@ def problems(accepted: ScriptOptions, args: Args, read: FileReader) -> Iterator[
             if settings.rest == OPTIONS:
                 yield from _with_first(accepted, settings, args, entries)
             elif entries is not None:
-                yield from _alone(accepted, settings, first, (*entries, *_overrides(rest)))
+                merged = {entry.key: entry for entry in (*entries, *_overrides(rest))}
+                yield from _alone(accepted, settings, first, tuple(merged.values()))
             return
     for problem in option_problems(accepted, args):
         yield problem._replace(fix=_option_of_file(accepted, problem.option, args) or problem.fix)
@@ -151,7 +153,8 @@ def _with_file(
     words = Args(args.options, rest, is_mapping=args.is_mapping)
     yield from option_problems(_without_required(accepted, keys, is_open=entries is None), words)
     if entries is not None:
-        yield from _file_problems(accepted, settings, path, entries)
+        named = named_options(accepted, words)  # argparse converts no default that is overridden
+        yield from _file_problems(accepted, settings, path, entries, named)
 
 
 def _entries(path: str, read: FileReader) -> tuple[SettingsEntry, ...] | None:
@@ -163,7 +166,8 @@ def _file_problems(
     accepted: ScriptOptions,
     settings: SettingsFile,
     path: str,
-    entries: tuple[SettingsEntry, ...],
+    entries: Iterable[SettingsEntry],
+    overridden: Collection[str] = (),
 ) -> Iterator[OptionProblem]:
     """Yield the entries that no field has, or whose value its field refuses."""
     fields: dict[str, Option] = {}
@@ -173,7 +177,8 @@ def _file_problems(
     for entry in entries:
         field = fields.get(entry.key)
         if field is not None:
-            why = _wrong_value(field, settings, entry)
+            is_used = field.dest not in overridden
+            why = _wrong_value(field, settings, entry) if is_used else None
             if why is not None:
                 message = f"{_place(path, entry)}`{entry.key}: {entry.text}` {why[0]}"
                 yield OptionProblem(entry.key, message, why[1], field.location)

@@ -69,6 +69,12 @@ def option_problems(script_options: ScriptOptions, args: Args) -> Iterator[Optio
     yield from checker(script_options, args).problems(words)
 
 
+def named_options(script_options: ScriptOptions, args: Args) -> set[str]:
+    """Return the options that arguments set, by their dest."""
+    _, uses = _OptionChecker(script_options, args).split(args.words)
+    return {use.option.dest for use in uses if use.option is not None}
+
+
 class _OptionChecker:
     """argparse, HfArgumentParser and click: options with a number of values each."""
 

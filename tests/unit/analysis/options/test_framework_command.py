@@ -103,6 +103,8 @@ CONFIG = "stage: sft\nmax_steps: 3\nfp8: true\nnum_train_epochs: 1e-1\noutput_di
 def test_a_file_of_llamafactory_with_overrides_is_accepted(site: Path) -> None:
     words = "c.yaml max_steps=4 output_dir=o"
     assert complaints(site, "llamafactory", "train", words, CONFIG) == []
+    config = CONFIG.replace("max_steps: 3", "max_steps: few")
+    assert complaints(site, "llamafactory", "train", words, config) == []
 
 
 @pytest.mark.parametrize(

@@ -237,6 +237,12 @@ def test_a_key_that_trl_ignores_is_said_to_be_ignored(site: Path) -> None:
     assert message.endswith("`num_processes`: TrlParser ignores it")
 
 
+@pytest.mark.parametrize("words", ["--max-steps 3", "--max_steps=3", "--max_s 3"])
+def test_an_entry_that_an_option_overrides_may_have_any_value(site: Path, words: str) -> None:
+    config = "dataset_name: a\nmax_steps: few\n"
+    assert complaints(site, f"--config c.yaml {words}", TRL, config) == []
+
+
 def test_a_config_that_cannot_be_read_makes_no_field_missing(site: Path) -> None:
     assert complaints(site, "--config other.yaml", TRL) == []
     assert complaints(site, "--config c.yaml", TRL, "- a\n- b\n") == []
