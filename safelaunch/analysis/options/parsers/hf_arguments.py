@@ -123,8 +123,8 @@ class _DataclassReader:
         inherited = [fields for fields in bases if fields is not None]
         if not decorators and inherited:
             return inherited[0]  # no dataclass itself: dataclasses.fields() are those of its base
-        if not decorators and cls.bases:
-            return None
+        if not decorators and (cls.bases or depth < _MAX_BASES):
+            return None  # a plain base: dataclasses ignore what it annotates
         if decorators != {"dataclasses.dataclass"}:
             raise Unclear(f"`{cls.name}` is not a plain dataclass", class_module.location(cls))
         fields = {name: options for base in reversed(inherited) for name, options in base.items()}
