@@ -9,6 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 from safelaunch import launchers
+from safelaunch.analysis.option_model import HF
 from safelaunch.checks import job_options, job_paths
 from safelaunch.checks.answers import Answer, NotKnown, ok, skip, warn
 from safelaunch.checks.environment import pip_commands
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from safelaunch.model import Job
 
 _SHOWN = 5
+_RESUME = "--resume_from_checkpoint"
 _HF_PROGRAMS = ("swift", "trl")  # their command lines are HfArgumentParser's
 _MAX_MODULES = 200
 # transformers 5.23.0 hf_argparser.py:426, parse_yaml_file: yaml.safe_load, and no conversion
@@ -228,6 +230,7 @@ def flags(context: CheckContext) -> Iterable[Answer] | None:
     if accepted.is_incomplete:
         unread = [] if context.is_quick else [f"{accepted.why}: options cannot be checked"]
         return _resume_switches(context) or [skip(why) for why in unread]
+    switches = _resume_switches(context) if accepted.kind == HF else []
     answers: dict[tuple[str, str], Answer] = {}
     for word, remedy in launchers.load(context.job.launcher).rank_options(context.job).items():
         option = word.partition("=")[0]
@@ -237,9 +240,13 @@ def flags(context: CheckContext) -> Iterable[Answer] | None:
             answers[option, ""] = warn(what, f"{remedy}; or add the option to the script")
     for args, place in _argument_sets(context.job):
         for p in _problems(context, accepted, args):
+            if switches and p.option == _RESUME:
+                continue  # said with an example
             what = f"{p.message} ({_below(context, str(p.location))})"
             answers.setdefault((p.option, p.message), warn(what, f"{p.fix} ({place})"))
-    return list(answers.values())[:_SHOWN] or [ok("the script accepts all options of the job")]
+    return [*switches, *answers.values()][:_SHOWN] or [
+        ok("the script accepts all options of the job")
+    ]
 
 
 def _problems(

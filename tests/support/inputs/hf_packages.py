@@ -70,6 +70,7 @@ FILES = {
             liger_kernel_config: Optional[dict[str, bool]] = field(default=None)
             report_to: None | str | list[str] = field(default=None)
             label_names: Optional[list[str]] = field(default=None)
+            resume_from_checkpoint: Optional[str] = field(default=None)
             per_device_train_batch_size: int = field(
                 default=8, metadata={"aliases": ["--batch", "-b"], "help": "x"}
             )

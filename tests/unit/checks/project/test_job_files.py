@@ -401,10 +401,11 @@ TRL_PROGRAM = (
             "`--max_steps few` is not a whole number (transformers/training_args.py:",
         ),
         (
-            "args: {dataset_name: a}\nrecovery: {resume_args: {resume_from: last}}",
-            "no option `--resume_from`",
+            "args: {dataset_name: a}\nrecovery: {resume_args: {resume_frm: last}}",
+            "no option `--resume_frm`",
         ),
         ("args: {config: c.yaml}", "c.yaml:2: the script has no setting `max_step`"),
+        (f"args: {{dataset_name: a, {SWITCH[1:-1]}}}", "is a path in transformers' options"),
         ("args: {dataset_name: a, max_length: none, bf16: 'true'}", None),
     ],
 )
