@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from safelaunch.analysis.python.trees import SourceLine
+    from safelaunch.model import Args
 
 ARGPARSE, HF, FIRE, CLICK = "argparse", "HfArgumentParser", "fire", "click"
+HYDRA = "Hydra"
 
 # Value types: the form that a value must have to be accepted.
 INT, FLOAT = "int", "float"
@@ -77,10 +79,30 @@ class FrameworkCommand(NamedTuple):
     reads_files: bool = True
 
 
+class OptionProblem(NamedTuple):
+    """A wrong or missing argument, with the fix.
+
+    `option` as typed; `location` is where the script defines it.
+    """
+
+    option: str
+    message: str
+    fix: str
+    location: SourceLine
+
+
+class OptionRules(Protocol):
+    """How a parser judges arguments that are no plain options, such as Hydra's overrides."""
+
+    def problems(self, args: Args) -> Iterator[OptionProblem]:
+        """Yield what the program will refuse; raise Unclear where that is not certain."""
+
+
 class ScriptOptions(NamedTuple):
     """The options of a script. With `is_incomplete` there may be more; `why` is the reason.
 
-    `commands`: subcommands by name; the first word selects one (Fire).
+    `commands`: subcommands by name; the first word selects one (Fire). `rules`: of a parser that
+    has more than a list of options.
     """
 
     kind: str
@@ -92,6 +114,7 @@ class ScriptOptions(NamedTuple):
     commands: Mapping[str, ScriptOptions] = MappingProxyType({})
     settings: tuple[SettingsFile, ...] = ()
     ignores_unknown: bool = False  # options that it does not have are dropped without a word
+    rules: OptionRules | None = None
 
     @property
     def positionals(self) -> tuple[Option, ...]:

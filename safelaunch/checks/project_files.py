@@ -133,6 +133,7 @@ class ProjectFiles:
                 imports=self.imports,
                 trees=self._trees,
                 is_module=is_module,
+                cwd=self._local_path("."),
                 library_paths=paths,
                 seconds=seconds,
             )

@@ -7,8 +7,9 @@ import os
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from safelaunch.analysis.option_model import HF, ScriptOptions
+from safelaunch.analysis.option_model import HF, HYDRA, ScriptOptions
 from safelaunch.analysis.options.parsers import argparse_parser, click_command, fire_function
+from safelaunch.analysis.options.parsers.hydra import program as hydra_program
 from safelaunch.analysis.python.names import Function, Module, Modules, Scope
 from safelaunch.analysis.python.statements import main_guard
 from safelaunch.analysis.python.trees import Unclear
@@ -25,7 +26,7 @@ _PARSE_METHODS = {
 _MARKS = (b"parse_args", b"parse_known_args", b"parse_intermixed_args", b"Fire")
 # Frameworks with their own command-line parser, which is not supported here.
 _OTHER_FRAMEWORKS = {
-    "hydra.main": "Hydra", "tyro.cli": "tyro", "tyro.extras.subcommand_cli": "tyro",
+    "tyro.cli": "tyro", "tyro.extras.subcommand_cli": "tyro",
     "absl.app.run": "absl", "absl.flags": "absl", "draccus.wrap": "draccus",
     "draccus.parse": "draccus", "pyrallis.wrap": "pyrallis", "pyrallis.parse": "pyrallis",
     "simple_parsing.parse": "simple_parsing", "simple_parsing.ArgumentParser": "simple_parsing",
@@ -46,6 +47,7 @@ _ARGV_CHANGE = re.compile(
 )
 _READ_ONLY_CALLS = frozenset({"join", "print", "info", "debug", "warning", "log", "write", "len"})
 _FILE_CALLS = frozenset({"parse_json_file", "parse_yaml_file", "abspath", "endswith"})
+_COMMANDS = (click_command.is_command, hydra_program.is_main)  # functions that parse when called
 _DEPTH = 8
 _NAMES = (ast.Name, ast.Attribute)
 _DEFERRED = (ast.Lambda, ast.GeneratorExp, ast.ListComp, ast.DictComp, ast.SetComp)
@@ -56,16 +58,19 @@ class ParseCall(NamedTuple):
 
     module: Module
     call: ast.Call
-    command: Function | None = None  # for click
+    command: Function | None = None  # for click and Hydra
 
 
 class ParseCallFinder:
     """Searches the program's files for calls that parse the command line."""
 
-    def __init__(self, modules: Modules, script: str, files: Mapping[str, str]) -> None:
+    def __init__(
+        self, modules: Modules, script: str, files: Mapping[str, str], cwd: str | None = None
+    ) -> None:
         self.modules = modules
         self.script = script
         self.files = files
+        self.cwd = cwd
         self.visited: set[ast.AST] = set()
         self.callers: dict[Function, tuple[Module, ast.Call]] = {}
         self.parser_class: SourceLine | None = None  # where a class calls its own parse method
@@ -83,6 +88,23 @@ class ParseCallFinder:
                 why = f"{other} is not supported"
                 return ScriptOptions(other, main.location(node), is_incomplete=True, why=why)
         parse_call = self.first_in_block(main, main.tree.body, _DEPTH)
+        flags = None if parse_call is None else self.options_at(parse_call)
+        if flags is not None and flags.kind == HYDRA:
+            self.check_argv_unchanged()
+            return flags  # it refuses its overrides whatever is parsed later
+        self.check_single(parse_call)
+        if parse_call is None or flags is None:
+            return None
+        passed_arguments = {id(arg) for _, call in self.callers.values() for arg in call.args}
+        for module in {main.path: main, parse_call.module.path: parse_call.module}.values():
+            _check_argv(module, flags, passed_arguments)
+        self.check_argv_unchanged()
+        if flags.kind == HF:
+            self.check_args_file(main)
+        return flags
+
+    def check_single(self, parse_call: ParseCall | None) -> None:
+        """Raise Unclear if another call, or a class of the program, may parse the options too."""
         call = None if parse_call is None else parse_call.call
         second = next((other for other in self.all_calls() if other.call is not call), None)
         if second is not None:
@@ -92,16 +114,6 @@ class ParseCallFinder:
             raise Unclear(why, second.module.location(second.call))
         if parse_call is None and self.parser_class is not None:
             raise Unclear("a parser class of its own reads the options", self.parser_class)
-        if parse_call is None:
-            return None
-        flags = self.options_at(parse_call)
-        passed_arguments = {id(arg) for _, call in self.callers.values() for arg in call.args}
-        for module in {main.path: main, parse_call.module.path: parse_call.module}.values():
-            _check_argv(module, flags, passed_arguments)
-        self.check_argv_unchanged()
-        if flags.kind == HF:
-            self.check_args_file(main)
-        return flags
 
     def check_args_file(self, main: Module) -> None:
         """Raise Unclear if HfArgumentParser takes more options from a file beside the script."""
@@ -114,6 +126,10 @@ class ParseCallFinder:
     def options_at(self, parse_call: ParseCall) -> ScriptOptions:
         """Return the options that a parse call accepts."""
         if parse_call.command is not None:
+            if hydra_program.is_main(parse_call.module, parse_call.command):
+                return hydra_program.read(
+                    self.modules, parse_call.module, parse_call.command, self.files, self.cwd
+                )
             return click_command.read(parse_call.module, parse_call.command)
         if parse_call.module.dotted(parse_call.call.func) in fire_function.FIRE_CALLS:
             return fire_function.read(self.modules, parse_call.module, parse_call.call)
@@ -189,8 +205,9 @@ class ParseCallFinder:
         definition = self.modules.resolve(module, call.func)
         if definition is None or not isinstance(definition.node, Function):
             return self.as_parse_call(module, call)
-        if click_command.is_command(definition.module, definition.node):
-            return ParseCall(definition.module, call, definition.node) if not call.args else None
+        if any(f(definition.module, definition.node) for f in _COMMANDS):
+            is_bare = not call.args and not call.keywords
+            return ParseCall(definition.module, call, definition.node) if is_bare else None
         plain = [d for d in definition.node.decorator_list if not _is_record(definition.module, d)]
         if plain or definition.node in self.visited:
             return None

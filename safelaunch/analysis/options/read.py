@@ -35,14 +35,15 @@ def read_options(
     imports: Imports | None = None,
     trees: Trees | None = None,
     is_module: bool = False,
+    cwd: str | None = None,
     library_paths: Callable[[], LibraryPaths] | None = None,
     is_library: bool = False,
     seconds: float | None = TIME_LIMIT,
 ) -> ScriptOptions | None:
     """Return the options that a script accepts; None if it parses no command line.
 
-    `roots` as for `read_imports`; `imports` is its result, if already known. With `is_incomplete`
-    in the result no option can be checked, listed or not. `seconds` of CPU time
+    `roots` and `cwd` as for `read_imports`; `imports` is its result, if already known. With
+    `is_incomplete` in the result no option can be checked, listed or not. `seconds` of CPU time
     limit each half of the work, the imports and the options; None: no limit. `library_paths`:
     where the packages of the job's interpreter are. With `is_library` the script is a file of one
     of them, and alone is searched for calls.
@@ -73,7 +74,7 @@ def read_options(
         budget = CpuBudget(seconds)
         libraries = None if library_paths is None else Libraries(trees, library_paths, budget)
         modules = Modules(trees, folders, budget, libraries, is_single=is_library)
-        return ParseCallFinder(modules, path, imports.files).read()
+        return ParseCallFinder(modules, path, imports.files, cwd).read()
     except Unclear as e:
         return ScriptOptions("", e.location, is_incomplete=True, why=e.why)
     except RecursionError:

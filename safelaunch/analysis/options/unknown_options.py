@@ -13,6 +13,7 @@ from safelaunch.analysis.option_model import (
     INT,
     TRUTH_WORD,
     Option,
+    OptionProblem,
     ScriptOptions,
 )
 from safelaunch.analysis.options.hf_renamed import replacement
@@ -21,26 +22,15 @@ from safelaunch.errors import did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from safelaunch.analysis.python.trees import SourceLine
     from safelaunch.model import Args
+
+__all__ = ["OptionProblem", "option_problems"]
 
 # transformers/hf_argparser.py, string_to_bool
 _TRUTH_WORDS = frozenset({"yes", "true", "t", "y", "1", "no", "false", "f", "n", "0"})
 # Words that end the program early, or after which no word is an option.
 _LAST_WORDS = frozenset({"-h", "--help", "--version", "--"})
 _FALSE = frozenset({"false", "no", "off", "0", "none", "f", "n"})
-
-
-class OptionProblem(NamedTuple):
-    """A wrong or missing argument, with the fix.
-
-    `option` as typed; `location` is where the script defines it.
-    """
-
-    option: str
-    message: str
-    fix: str
-    location: SourceLine
 
 
 class _OptionUse(NamedTuple):
@@ -53,8 +43,14 @@ class _OptionUse(NamedTuple):
 
 
 def option_problems(script_options: ScriptOptions, args: Args) -> Iterator[OptionProblem]:
-    """Yield arguments that the script will refuse or misread; none if options are incomplete."""
+    """Yield arguments that the script will refuse or misread; none if options are incomplete.
+
+    Raise Unclear where a parser with rules of its own cannot judge them.
+    """
     words = args.words
+    if script_options.rules is not None:
+        yield from script_options.rules.problems(args)
+        return
     if script_options.commands:
         command = script_options.commands.get(words[0]) if words else None
         script_options, words = command or script_options, words[1:]

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from safelaunch.analysis.imports.follow import ImportedModule
-    from safelaunch.analysis.option_model import ScriptOptions
-    from safelaunch.analysis.options.unknown_options import OptionProblem
+    from safelaunch.analysis.option_model import OptionProblem, ScriptOptions
     from safelaunch.checks.context import CheckContext, HostContext
     from safelaunch.model import Job
 
@@ -235,31 +234,45 @@ def flags(context: CheckContext) -> Iterable[Answer] | None:
     for word, remedy in launchers.load(context.job.launcher).rank_options(context.job).items():
         option = word.partition("=")[0]
         words = (word, *context.job.args.words)
-        if any(p.option == option for p in _problems(context, accepted, Args(words=words))):
+        if any(p.option == option for p in _problems(context, accepted, Args(words=words), [])):
             what = f"{context.job.launcher} gives each rank `{option}=N`, which the script refuses"
             answers[option, ""] = warn(what, f"{remedy}; or add the option to the script")
+    unclear: list[str] = []
     for args, place in _argument_sets(context.job):
-        for p in _problems(context, accepted, args):
+        for p in _problems(context, accepted, args, unclear):
             if switches and p.option == _RESUME:
                 continue  # said with an example
             what = f"{p.message} ({_below(context, str(p.location))})"
             answers.setdefault((p.option, p.message), warn(what, f"{p.fix} ({place})"))
-    return [*switches, *answers.values()][:_SHOWN] or [
-        ok("the script accepts all options of the job")
-    ]
+    warnings = [*switches, *answers.values()][:_SHOWN]
+    return warnings or _without_warnings(unclear, is_quick=context.is_quick)
+
+
+def _without_warnings(unclear: Sequence[str], *, is_quick: bool) -> list[Answer]:
+    """Return that all options are accepted, or why they could not be judged."""
+    if not unclear:
+        return [ok("the script accepts all options of the job")]
+    return [skip(f"{why}: options cannot be checked") for why in unclear[: not is_quick]]
 
 
 def _problems(
-    context: CheckContext, accepted: ScriptOptions, args: Args
-) -> Iterable[OptionProblem]:
-    """Return what is wrong in arguments, and in the settings files that they name."""
-    if not accepted.settings:
-        from safelaunch.analysis.options.unknown_options import option_problems
+    context: CheckContext, accepted: ScriptOptions, args: Args, unclear: list[str]
+) -> Iterator[OptionProblem]:
+    """Yield what is wrong in arguments, and in the settings files that they name.
 
-        return option_problems(accepted, args)
+    Append the reason to `unclear` where they cannot be judged.
+    """
     from safelaunch.analysis.options.settings_problems import problems
+    from safelaunch.analysis.options.unknown_options import option_problems
+    from safelaunch.analysis.python.trees import Unclear
 
-    return problems(accepted, args, context.project_files.text)
+    try:
+        if accepted.settings:
+            yield from problems(accepted, args, context.project_files.text)
+        else:
+            yield from option_problems(accepted, args)
+    except Unclear as e:
+        unclear.append(e.why)
 
 
 def _argument_sets(job: Job) -> Iterator[tuple[Args, str]]:

@@ -165,12 +165,6 @@ OPEN = {
     "configargparse": ARGPARSE.replace("argparse.A", "configargparse.A").replace(
         "import argparse", "import configargparse"
     ),
-    "hydra": """
-        import hydra
-        @hydra.main(config_path="conf")
-        def main(cfg): ...
-        main()
-    """,
     "tyro": "import tyro\ndef main(lr: float): ...\ntyro.cli(main)\n",
     "absl": "from absl import app, flags\nFLAGS = flags.FLAGS\napp.run(print)\n",
     "simple_parsing": "import simple_parsing\nsimple_parsing.parse(int)\n",

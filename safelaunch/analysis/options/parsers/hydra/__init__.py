@@ -1,0 +1,1 @@
+"""Reads programs of Hydra: the composed configuration, and overrides on the command line."""
