@@ -29,6 +29,7 @@ from error_texts import error_texts
 from facts import facts
 from failures import failures
 from flood import flood
+from framework_rules import framework_rules
 from kills import ROOT, matrix, tests
 from launches import imports, launches
 from lint import lint
@@ -273,6 +274,7 @@ OF_FOLDERS: dict[str, Callable[[Sequence[str]], Iterator[Row]]] = {
     "import": imports,
     "launches": launches,
     "complaints": complaints,
+    "rules": framework_rules,
 }
 
 

@@ -22,7 +22,7 @@ SEARCH = "search"  # in `change`: try numbers near the value
 JOB_NUMBERS = ("nodes", "processes", "world", "gpus")
 
 _FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rules.yaml")
-_REQUIRED = ("id", "severity", "names", "conditions", "message", "source")
+_REQUIRED = ("id", "severity", "names", "conditions", "message", "source", "checked")
 _KEYS = frozenset((
     *_REQUIRED, "programs", "classes", "not_programs", "sure", "sure_given", "since", "given",
     "complete", "one_of", "without", "derived", "change", "fix",
@@ -66,6 +66,9 @@ class Rule(NamedTuple):
     change: Mapping[str, tuple[str, ...]]
     fix: str
     source: str
+    checked: (
+        str  # the newest text of the framework that has the options: `verl b178a3cd, 2026-01-29`
+    )
 
 
 @functools.cache
@@ -124,6 +127,7 @@ def read_rule(record: Any) -> Rule:
         change={key: _words(value) for key, value in record.get("change", {}).items()},
         fix=" ".join(record.get("fix", "").split()),
         source=record["source"],
+        checked=record["checked"],
     )
 
 

@@ -73,6 +73,11 @@ def test_every_record_is_sound(rule: Rule) -> None:
     assert rule.source.startswith("https://")
 
 
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.id)
+def test_every_rule_names_the_release_that_it_was_checked_against(rule: Rule) -> None:
+    assert re.fullmatch(r"[\w-]+ (?:\d+(?:\.\d+)+|[0-9a-f]{8}) \(20\d\d-\d\d-\d\d\)", rule.checked)
+
+
 @pytest.mark.parametrize(("rule", "sample"), each("fires"))
 def test_a_rule_speaks_where_it_must(rule: str, sample: dict[str, Any]) -> None:
     problem = problem_for(rule, sample)
@@ -202,6 +207,7 @@ def test_a_wrong_record_is_refused_with_what_is_wrong(change: dict[str, Any], sa
         "message": "{total}",
         "change": {"total": "search"},
         "source": "https://example.org",
+        "checked": "x 1.0 (2026-01-01)",
     }
     record |= change
     if record["id"] is None:
