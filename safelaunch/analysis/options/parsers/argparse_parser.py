@@ -11,7 +11,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from safelaunch.analysis.option_model import ARGPARSE, HF, Option, ScriptOptions, SettingsFile
-from safelaunch.analysis.options.parsers import add_argument, hf_arguments, hf_settings
+from safelaunch.analysis.options.parsers import (
+    add_argument,
+    hf_arguments,
+    hf_settings,
+    library_functions,
+)
 from safelaunch.analysis.python import calls
 from safelaunch.analysis.python.names import Function, Module, Modules, Scope
 from safelaunch.analysis.python.trees import Unclear
@@ -313,8 +318,16 @@ class _ParserReader:
     ) -> None:
         """Follow the parser into a function of the project."""
         name = module.dotted(call.func)
-        if name in _HARMLESS_CALLS:
-            return
+        if name in library_functions.FUNCTIONS and _is_alias(module, call, node):
+            self.options += library_functions.options(name, module.location(call))
+        elif name not in _HARMLESS_CALLS:
+            self.follow_function(module, scope, call, node, is_certain=is_certain)
+
+    def follow_function(
+        self, module: Module, scope: Scope, call: ast.Call, node: ast.expr, *, is_certain: bool
+    ) -> None:
+        """Follow the parser into the function that a call names."""
+        name = module.dotted(call.func)
         definition = self.modules.resolve(module, call.func)
         function = definition.node if definition is not None else None
         if definition is None or not isinstance(function, Function) or function.decorator_list:
@@ -341,6 +354,15 @@ class _ParserReader:
             raise Unclear(why, module.location(call))
         if target.id != getattr(node, "id", None) and is_alias:
             self.read_uses(module, scope, target.id, is_certain=is_certain)
+
+
+def _is_alias(module: Module, call: ast.Call, node: ast.expr) -> bool:
+    """Whether the result of a call is unused, or assigned to the name of its argument again."""
+    parent = module.parents[call]
+    targets = parent.targets if isinstance(parent, ast.Assign) else []
+    return isinstance(parent, ast.Expr) or [getattr(t, "id", "") for t in targets] == [
+        getattr(node, "id", None)
+    ]
 
 
 def _is_parsed(value: ast.expr, name: str) -> bool:

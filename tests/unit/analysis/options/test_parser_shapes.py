@@ -132,8 +132,7 @@ def test_a_clear_script_is_read(tmp_path: Path, text: str) -> None:
 OPEN = {
     "parse_known_args": ARGPARSE.replace("parse_args", "parse_known_args"),
     "subcommands": ARGPARSE.format("parser.add_subparsers()"),
-    "a library adds": "import deepspeed"
-    + ARGPARSE.format("parser = deepspeed.add_config_arguments(parser)"),
+    "a library adds": "import library" + ARGPARSE.format("parser = library.add_arguments(parser)"),
     "a loop adds": ARGPARSE.format('[parser.add_argument(f"--{n}") for n in "ab"]'),
     "kept elsewhere": ARGPARSE.format("add = parser.add_argument"),
     "stored": ARGPARSE.format("self.parser = parser"),
@@ -219,3 +218,10 @@ def test_an_unclear_script_is_open_and_says_why(tmp_path: Path, text: str) -> No
     assert result is not None
     assert result.is_incomplete
     assert result.why
+
+
+@pytest.mark.parametrize("line", ["parser = deepspeed.{}", "deepspeed.{}"])
+def test_deepspeed_adds_its_options(tmp_path: Path, line: str) -> None:
+    call = line.format("add_config_arguments(parser)")
+    names = option_names(tmp_path, "import deepspeed" + ARGPARSE.format(call))
+    assert {"--lr", "--deepspeed", "--deepspeed_config", "--deepscale"} <= names
