@@ -1,12 +1,12 @@
-"""Reads one `add_argument` call as an option, as far as its text is explicit."""
+"""Reads an `add_argument` call as options, as far as its text is explicit."""
 
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from safelaunch.analysis.option_model import BOOL, FLOAT, INT, Option
-from safelaunch.analysis.python.names import UNKNOWN
+from safelaunch.analysis.python.names import UNKNOWN, Function
 from safelaunch.analysis.python.trees import Unclear
 
 if TYPE_CHECKING:
@@ -20,13 +20,52 @@ _COUNTS = {None: (1, 1), "?": (0, 1), "*": (0, None), "+": (1, None)}
 _VALUE_TYPES = {"int": INT, "float": FLOAT, "bool": BOOL, "str": ""}
 
 
-def option(module: Module, call: ast.Call, *, is_certain: bool) -> Option:
-    """Return the option that a call adds; raise Unclear if its name is not a literal.
+def options(module: Module, call: ast.Call, *, is_certain: bool) -> list[Option]:
+    """Return the options that a call adds; raise Unclear if a name is not a literal.
 
-    `is_certain`: the call always runs, so an option that it marks as required is required.
+    It is one option, or one for each turn of a loop over literals. `is_certain`: the call always
+    runs, so an option that it marks as required is required.
     """
+    if not any(isinstance(arg, ast.JoinedStr) for arg in call.args):
+        return [_option(module, call, {}, is_certain=is_certain)]
+    turns: list[dict[str, str]] = [{}]
+    node: ast.AST | None = call
+    while node is not None and not isinstance(node, Function):
+        node = module.parents.get(node)
+        if isinstance(node, ast.For) and isinstance(node.target, ast.Name):
+            name = node.target.id
+            inside = (n for part in node.body for n in ast.walk(part) if isinstance(n, ast.Name))
+            is_same = not any(n.id == name and isinstance(n.ctx, ast.Store) for n in inside)
+            is_display = isinstance(node.iter, ast.List | ast.Tuple) and is_same
+            values = module.literal(node.iter) if is_display else UNKNOWN
+            if not isinstance(values, list | tuple) or not all(isinstance(v, str) for v in values):
+                raise Unclear("an option's name is computed at run time", module.location(call))
+            turns = [{name: value} | turn for value in values for turn in turns]
+    return [_option(module, call, turn, is_certain=is_certain) for turn in turns]
+
+
+def _name(module: Module, node: ast.expr, values: dict[str, str]) -> Any:
+    """Return a name of an option, also `f"--{prefix}.lr"` with the values of loop variables."""
+    if not isinstance(node, ast.JoinedStr):
+        return module.literal(node)
+    parts = []
+    for part in node.values:
+        if isinstance(part, ast.Constant):
+            parts.append(str(part.value))
+            continue
+        name = part.value if isinstance(part, ast.FormattedValue) else None
+        is_plain = isinstance(part, ast.FormattedValue) and part.format_spec is None
+        is_plain = is_plain and getattr(part, "conversion", -1) == -1
+        if not is_plain or not isinstance(name, ast.Name) or name.id not in values:
+            return UNKNOWN
+        parts.append(values[name.id])
+    return "".join(parts)
+
+
+def _option(module: Module, call: ast.Call, values: dict[str, str], *, is_certain: bool) -> Option:
+    """Return the option that a call adds with these values of loop variables."""
     place = module.location(call)
-    names = [module.literal(arg) for arg in call.args if not isinstance(arg, ast.Starred)]
+    names = [_name(module, arg, values) for arg in call.args if not isinstance(arg, ast.Starred)]
     keywords = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
     is_whole = len(keywords) == len(call.keywords)
     if len(names) != len(call.args) or not names or not all(isinstance(n, str) for n in names):

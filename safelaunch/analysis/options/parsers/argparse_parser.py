@@ -283,7 +283,7 @@ class _ParserReader:
         call = module.parents[node]
         if isinstance(call, ast.Call) and call.func is node:
             if node.attr == "add_argument":
-                self.options.append(add_argument.option(module, call, is_certain=is_certain))
+                self.options += add_argument.options(module, call, is_certain=is_certain)
                 return
             if node.attr in _GROUPS:
                 self.read_group(module, scope, call, is_certain=is_certain)

@@ -225,3 +225,26 @@ def test_deepspeed_adds_its_options(tmp_path: Path, line: str) -> None:
     call = line.format("add_config_arguments(parser)")
     names = option_names(tmp_path, "import deepspeed" + ARGPARSE.format(call))
     assert {"--lr", "--deepspeed", "--deepspeed_config", "--deepscale"} <= names
+
+
+def test_loop_over_literals_adds_an_option_in_each_turn(tmp_path: Path) -> None:
+    # as in openrlhf/cli/train_ppo_ray.py of OpenRLHF 0.11
+    loop = 'for p in ("actor", "critic"): parser.add_argument(f"--{p}.optim", type=str)'
+    names = option_names(tmp_path, ARGPARSE.format(loop))
+    assert {"--actor.optim", "--critic.optim"} <= names
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "for p in get(): parser.add_argument(f'--{p}.optim')",
+        "for p in ['a']: parser.add_argument(f'--{p!r}.optim')",
+        "for p in ['a']: parser.add_argument(f'--{q}.optim')",
+        "for p in ['a']: p += 'b'; parser.add_argument(f'--{p}.optim')",
+        "for p in ['a', 1]: parser.add_argument(f'--{p}.optim')",
+    ],
+)
+def test_loop_over_computed_names_is_open(tmp_path: Path, loop: str) -> None:
+    result = flags(tmp_path, ARGPARSE.format(loop))
+    assert result is not None
+    assert result.is_incomplete
