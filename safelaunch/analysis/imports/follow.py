@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from safelaunch.analysis.imports.shadowing import Shadow
 
-MAX_FILES = 400
+MAX_FILES = 2000
 TIME_LIMIT = 0.06  # CPU seconds, of the 0.1 s that a start may spend on checks
 
 
@@ -54,7 +54,8 @@ class Imports(NamedTuple):
     `stdlib.ADDED`). `missing_submodules` are dotted names in a package of the project that lacks
     the module. `relative_import` is the first relative import of a script that does not run as a
     module. `path_changed` is where `sys.path` gets a folder that cannot be determined: any module
-    may be found there. `is_complete`: no file was left out because of the limits.
+    may be found there; `path_prepended` is the first such folder that comes before others.
+    `is_complete`: no file was left out because of the limits.
     """
 
     third_party: tuple[ImportedModule, ...] = ()
@@ -63,6 +64,7 @@ class Imports(NamedTuple):
     shadows: tuple[Shadow, ...] = ()
     relative_import: SourceLine | None = None
     path_changed: SourceLine | None = None
+    path_prepended: SourceLine | None = None
     unread: tuple[UnreadFile, ...] = ()
     files: Mapping[str, str] = MappingProxyType({})  # path -> kind of its import
     is_complete: bool = True
@@ -129,6 +131,7 @@ class _ImportWalk:
         self.project_imports: list[tuple[str, ImportStatement]] = []  # (file, import)
         self.relative_import: SourceLine | None = None
         self.path_changed: SourceLine | None = None
+        self.path_prepended: SourceLine | None = None
         self.is_complete = True
 
     def run(self, script: str, *, is_module: bool) -> None:
@@ -166,7 +169,10 @@ class _ImportWalk:
         has_mark = any(mark in data for mark in sys_path.MARKS)
         for addition in sys_path.additions(tree, file.path, self.cwd) if has_mark else ():
             if addition.folder is None:
-                self.path_changed = self.path_changed or SourceLine(file.path, addition.line)
+                place = SourceLine(file.path, addition.line)
+                self.path_changed = self.path_changed or place
+                if not addition.is_last:
+                    self.path_prepended = self.path_prepended or place
             elif addition.folder not in self.folders:
                 self.folders.append(addition.folder)
         has_dynamic = b"import_module" in data or b"__import__" in data
@@ -281,6 +287,7 @@ class _ImportWalk:
             shadows=shadowing.find_shadows(self.trees, self.folders, self.project_imports),
             relative_import=None if is_module else self.relative_import,
             path_changed=self.path_changed,
+            path_prepended=self.path_prepended,
             unread=tuple(unread[path] for path in self.files if path in unread),
             files=dict(self.files),
             is_complete=self.is_complete,

@@ -21,10 +21,14 @@ _DEPTH = 40
 
 
 class PathAddition(NamedTuple):
-    """One change of `sys.path`: the folder, or None if it cannot be determined; and the line."""
+    """One change of `sys.path`: the folder, or None if it cannot be determined; and the line.
+
+    `is_last`: the folder comes after all others, so it replaces no module that they have.
+    """
 
     folder: str | None
     line: int
+    is_last: bool = False
 
 
 def additions(tree: ast.Module, file: str, cwd: str | None) -> Iterator[PathAddition]:
@@ -44,8 +48,9 @@ def additions(tree: ast.Module, file: str, cwd: str | None) -> Iterator[PathAddi
             folders = node.args[-1:]
             if getattr(node.func, "attr", "") == "extend":
                 folders = getattr(folders[0], "elts", folders) if folders else []
+            is_last = getattr(node.func, "attr", "") == "append"
             for folder in folders:
-                yield PathAddition(reader.evaluate(folder, _DEPTH), node.lineno)
+                yield PathAddition(reader.evaluate(folder, _DEPTH), node.lineno, is_last)
         elif isinstance(node, (ast.Assign, ast.AugAssign)):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             # of an item or a slice: the object that has it

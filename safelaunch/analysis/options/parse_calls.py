@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from safelaunch.analysis.option_model import HF, HYDRA, ScriptOptions
 from safelaunch.analysis.options.parsers import argparse_parser, click_command, fire_function
 from safelaunch.analysis.options.parsers.hydra import program as hydra_program
+from safelaunch.analysis.python import parameters
 from safelaunch.analysis.python.names import Function, Module, Modules, Scope
 from safelaunch.analysis.python.statements import main_guard
 from safelaunch.analysis.python.trees import Unclear
@@ -74,6 +75,8 @@ class ParseCallFinder:
         self.visited: set[ast.AST] = set()
         self.callers: dict[Function, tuple[Module, ast.Call]] = {}
         self.parser_class: SourceLine | None = None  # where a class calls its own parse method
+        # statements that a function's parameters exclude, each with the function
+        self.dead: dict[ast.AST, Scope] = {}
         self.checks_argv_first = False  # found in a branch that tests sys.argv for a single file
 
     def read(self) -> ScriptOptions | None:
@@ -88,6 +91,8 @@ class ParseCallFinder:
                 why = f"{other} is not supported"
                 return ScriptOptions(other, main.location(node), is_incomplete=True, why=why)
         parse_call = self.first_in_block(main, main.tree.body, _DEPTH)
+        way = set() if parse_call is None else self.way_to(parse_call)
+        self.dead = {node: scope for node, scope in self.dead.items() if scope in way}
         flags = None if parse_call is None else self.options_at(parse_call)
         if flags is not None and flags.kind == HYDRA:
             self.check_argv_unchanged()
@@ -106,7 +111,10 @@ class ParseCallFinder:
     def check_single(self, parse_call: ParseCall | None) -> None:
         """Raise Unclear if another call, or a class of the program, may parse the options too."""
         call = None if parse_call is None else parse_call.call
-        second = next((other for other in self.all_calls() if other.call is not call), None)
+        others = (other for other in self.all_calls() if other.call is not call)
+        if parse_call is not None:
+            others = (other for other in others if not _is_tolerant(other.call))
+        second = next(others, None)
         if second is not None:
             why = "the script parses options in more than one place"
             if parse_call is None:
@@ -123,6 +131,16 @@ class ParseCallFinder:
             why = f"{os.path.basename(path)} beside the script has more options"
             raise Unclear(why, main.location(main.tree))
 
+    def way_to(self, parse_call: ParseCall) -> set[Scope]:
+        """Return the functions that lead from the script to a parse call."""
+        way: set[Scope] = set()
+        scope = parse_call.module.scope(parse_call.call)
+        while not isinstance(scope, ast.Module) and scope in self.callers and scope not in way:
+            way.add(scope)
+            module, call = self.callers[scope]
+            scope = module.scope(call)
+        return way
+
     def options_at(self, parse_call: ParseCall) -> ScriptOptions:
         """Return the options that a parse call accepts."""
         if parse_call.command is not None:
@@ -133,7 +151,9 @@ class ParseCallFinder:
             return click_command.read(parse_call.module, parse_call.command)
         if parse_call.module.dotted(parse_call.call.func) in fire_function.FIRE_CALLS:
             return fire_function.read(self.modules, parse_call.module, parse_call.call)
-        flags = argparse_parser.read(self.modules, parse_call.module, parse_call.call, self.callers)
+        flags = argparse_parser.read(
+            self.modules, parse_call.module, parse_call.call, self.callers, self.dead
+        )
         if self.checks_argv_first and flags.kind != HF:
             place = parse_call.module.location(parse_call.call)
             raise Unclear("the script tests `sys.argv` first", place)
@@ -178,6 +198,13 @@ class ParseCallFinder:
         if guard is not None:
             is_run = guard is (module.path == self.script)
             return self.first_in_block(module, node.body if is_run else node.orelse, depth)
+        is_true = parameters.truth(module, node.test, self.callers)
+        for statement in (*node.body, *node.orelse):
+            self.dead.pop(statement, None)  # another call may have decided otherwise
+        if is_true is not None:
+            alive, dead = (node.body, node.orelse) if is_true else (node.orelse, node.body)
+            self.dead.update(dict.fromkeys(dead, module.scope(node)))
+            return self.first_in_block(module, alive, depth)
         parse_call = self.first_in_expression(module, node.test, depth)
         if parse_call is None and any(module.dotted(n) == "sys.argv" for n in ast.walk(node.test)):
             parse_call = self.first_in_block(module, node.orelse, depth)
@@ -204,14 +231,15 @@ class ParseCallFinder:
         """Return the parse call that a call is, or reaches."""
         definition = self.modules.resolve(module, call.func)
         if definition is None or not isinstance(definition.node, Function):
-            return self.as_parse_call(module, call)
+            # what tolerates unknown words refuses none: the next call may
+            return None if _is_tolerant(call) else self.as_parse_call(module, call)
         if any(f(definition.module, definition.node) for f in _COMMANDS):
             is_bare = not call.args and not call.keywords
             return ParseCall(definition.module, call, definition.node) if is_bare else None
         plain = [d for d in definition.node.decorator_list if not _is_record(definition.module, d)]
-        if plain or definition.node in self.visited:
+        if plain or call in self.visited:
             return None
-        self.visited.add(definition.node)
+        self.visited.add(call)
         self.callers[definition.node] = (module, call)
         return self.first_in_block(definition.module, definition.node.body, depth - 1)
 
@@ -256,6 +284,8 @@ class ParseCallFinder:
 
     def is_reachable(self, module: Module, node: ast.AST) -> bool:
         """Whether a node could run: at module level, or in a function that is named anywhere."""
+        if parameters.is_below(module, node, self.dead):
+            return False
         inner: ast.AST = node
         scope: Scope = module.scope(node)
         while not isinstance(scope, ast.Module):
@@ -306,6 +336,11 @@ def _is_own_method(module: Module, call: ast.Call) -> bool:
     cls = module.parents.get(module.scope(call))
     bases = cls.bases if isinstance(cls, ast.ClassDef) else []
     return any(module.dotted(base).endswith("ArgumentParser") for base in bases)
+
+
+def _is_tolerant(call: ast.Call) -> bool:
+    """Whether a call parses what it knows and refuses no other words."""
+    return isinstance(call.func, ast.Attribute) and call.func.attr == "parse_known_args"
 
 
 def _is_record(module: Module, decorator: ast.expr) -> bool:

@@ -56,10 +56,10 @@ def read_options(
         imports = read_imports(script, roots, trees=trees, is_module=is_module, seconds=seconds)
     if trees.tree(path) is None:
         return None
-    if not imports.is_complete or imports.path_changed:
+    if not imports.is_complete or imports.path_prepended:
         why = "not all of the project's files were read"
         return ScriptOptions(
-            "", imports.path_changed or SourceLine(path, 1), is_incomplete=True, why=why
+            "", imports.path_prepended or SourceLine(path, 1), is_incomplete=True, why=why
         )
     folders = search_path(path, [os.fspath(root) for root in roots], is_module=is_module)
     folders = () if is_library else folders

@@ -7,7 +7,6 @@ the parser is stored in an attribute) makes all options unclear, and then none i
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from safelaunch.analysis.option_model import ARGPARSE, HF, Option, ScriptOptions, SettingsFile
@@ -16,12 +15,17 @@ from safelaunch.analysis.options.parsers import (
     hf_arguments,
     hf_settings,
     library_functions,
+    megatron_factory,
 )
-from safelaunch.analysis.python import calls
+from safelaunch.analysis.python import calls, parameters
 from safelaunch.analysis.python.names import Function, Module, Modules, Scope
 from safelaunch.analysis.python.trees import Unclear
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
+    from safelaunch.analysis.python.names import Definition
+    from safelaunch.analysis.python.parameters import Callers
     from safelaunch.analysis.python.trees import SourceLine
 
 _ARGPARSE = frozenset({"argparse.ArgumentParser"})
@@ -40,7 +44,6 @@ _GROUPS = frozenset({"add_argument_group", "add_mutually_exclusive_group"})
 PARSE_METHODS = frozenset({"parse_args", "parse_args_into_dataclasses", "parse_args_and_config"})
 _ARGS_AND_NAMESPACE = 2
 _REMAINING = "return_remaining_strings"
-Callers = Mapping[Function, tuple[Module, ast.Call]]
 # Attributes of a parser that do not change its options.
 _HARMLESS = frozenset((
     "print_help", "print_usage", "format_help", "format_usage", "error", "exit", "get_default",
@@ -50,12 +53,18 @@ _HARMLESS = frozenset((
 _HARMLESS_CALLS = ("print", "isinstance", "type", "id", "repr", "argcomplete.autocomplete")
 
 
-def read(modules: Modules, module: Module, call: ast.Call, callers: Callers) -> ScriptOptions:
+def read(
+    modules: Modules,
+    module: Module,
+    call: ast.Call,
+    callers: Callers,
+    dead: Container[ast.AST] = (),
+) -> ScriptOptions:
     """Return the options of the parser whose `parse_args` is called, or raise Unclear.
 
-    `callers`: {function: the call that reached it}.
+    `callers`: {function: the call that reached it}; `dead`: statements that do not run.
     """
-    reader = _ParserReader(modules, callers)
+    reader = _ParserReader(modules, callers, dead)
     _check_parse(module, call, callers)
     assert isinstance(call.func, ast.Attribute)  # noqa: S101 - narrows the type for mypy
     reader.read_parser(module, call.func.value, is_certain=True)
@@ -126,9 +135,10 @@ def _is_command_line(module: Module, value: ast.expr, callers: Callers) -> bool:
 class _ParserReader:
     """Collects the options of one parser from all code that adds to it."""
 
-    def __init__(self, modules: Modules, callers: Callers) -> None:
+    def __init__(self, modules: Modules, callers: Callers, dead: Container[ast.AST]) -> None:
         self.modules = modules
         self.callers = callers
+        self.dead = dead
         self.options: list[Option] = []
         self.allows_abbreviations = True
         self.kind = ARGPARSE
@@ -251,7 +261,7 @@ class _ParserReader:
         if name in module.shared:
             raise Unclear(f"`{name}` is a global or nonlocal variable", module.location(scope))
         for node in module.names_by_id.get(name, []):
-            if module.owner(node) is not scope:
+            if module.owner(node) is not scope or parameters.is_below(module, node, self.dead):
                 continue
             if isinstance(node.ctx, ast.Load) and (last is None or node.lineno <= last):
                 runs_always = is_certain and calls.runs_unconditionally(module, node, scope)
@@ -309,7 +319,7 @@ class _ParserReader:
         for node in calls.assignments(module, scope, name):
             value = getattr(module.parents[node], "value", None)
             func = getattr(value, "func", None)
-            if getattr(func, "attr", "") not in _GROUPS:
+            if getattr(func, "attr", "") not in (*_GROUPS, megatron_factory.METHOD):
                 raise Unclear(f"`{name}` is not only an option group", module.location(node))
         self.read_uses(module, scope, name, is_certain=is_certain)
 
@@ -328,12 +338,37 @@ class _ParserReader:
     ) -> None:
         """Follow the parser into the function that a call names."""
         name = module.dotted(call.func)
-        definition = self.modules.resolve(module, call.func)
-        function = definition.node if definition is not None else None
-        if definition is None or not isinstance(function, Function) or function.decorator_list:
-            shown = name.lstrip("?.") or "a call"
-            why = f"`{shown}` receives the parser and is not part of the project"
-            raise Unclear(why, module.location(call))
+        maker = megatron_factory.factory(self.modules, module, call)
+        if maker is not None:
+            self.options += megatron_factory.options(self.modules, module, maker)
+            self.read_group(module, scope, call, is_certain=is_certain)
+            return
+        definitions = [self.modules.resolve(module, call.func)]
+        if isinstance(call.func, ast.Name) and module.is_local(call.func):
+            passed = parameters.values(module, call.func, self.callers)
+            definitions = [self.modules.resolve(*value) for value in passed]
+            is_certain = False
+        for definition in definitions:
+            if definition is None:
+                shown = name.lstrip("?.") or "a call"
+                why = f"`{shown}` receives the parser and is not part of the project"
+                raise Unclear(why, module.location(call))
+            self.follow_definition(module, scope, call, node, definition, is_certain=is_certain)
+
+    def follow_definition(
+        self,
+        module: Module,
+        scope: Scope,
+        call: ast.Call,
+        node: ast.expr,
+        definition: Definition,
+        *,
+        is_certain: bool,
+    ) -> None:
+        """Follow the parser into a function of the project."""
+        function = definition.node
+        if not isinstance(function, Function) or function.decorator_list:
+            raise Unclear(f"`{function.name}` receives the parser", module.location(call))
         param = calls.parameter_for(call, function, node)
         if param is None:
             why = f"`{function.name}` receives the parser in an unclear way"
