@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from safelaunch.model import Args
 
 ARGPARSE, HF, FIRE, CLICK = "argparse", "HfArgumentParser", "fire", "click"
-HYDRA = "Hydra"
+HYDRA, TYRO = "Hydra", "tyro"
 
 # Value types: the form that a value must have to be accepted.
 INT, FLOAT = "int", "float"

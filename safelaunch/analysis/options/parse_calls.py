@@ -8,7 +8,12 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.analysis.option_model import HF, HYDRA, ScriptOptions
-from safelaunch.analysis.options.parsers import argparse_parser, click_command, fire_function
+from safelaunch.analysis.options.parsers import (
+    argparse_parser,
+    click_command,
+    fire_function,
+    tyro_config,
+)
 from safelaunch.analysis.options.parsers.hydra import program as hydra_program
 from safelaunch.analysis.python import parameters
 from safelaunch.analysis.python.names import Function, Module, Modules, Scope
@@ -24,10 +29,10 @@ _PARSE_METHODS = {
     "parse_known_args", "parse_intermixed_args", "parse_args_and_config",
     *argparse_parser.PARSE_METHODS,
 }  # fmt: skip
-_MARKS = (b"parse_args", b"parse_known_args", b"parse_intermixed_args", b"Fire")
+_MARKS = (b"parse_args", b"parse_known_args", b"parse_intermixed_args", b"Fire", b"tyro")
 # Frameworks with their own command-line parser, which is not supported here.
 _OTHER_FRAMEWORKS = {
-    "tyro.cli": "tyro", "tyro.extras.subcommand_cli": "tyro",
+    "tyro.conf": "tyro.conf", "tyro.extras": "tyro.extras",
     "absl.app.run": "absl", "absl.flags": "absl", "draccus.wrap": "draccus",
     "draccus.parse": "draccus", "pyrallis.wrap": "pyrallis", "pyrallis.parse": "pyrallis",
     "simple_parsing.parse": "simple_parsing", "simple_parsing.ArgumentParser": "simple_parsing",
@@ -49,6 +54,7 @@ _ARGV_CHANGE = re.compile(
 _READ_ONLY_CALLS = frozenset({"join", "print", "info", "debug", "warning", "log", "write", "len"})
 _FILE_CALLS = frozenset({"parse_json_file", "parse_yaml_file", "abspath", "endswith"})
 _COMMANDS = (click_command.is_command, hydra_program.is_main)  # functions that parse when called
+_FUNCTION_CALLS = fire_function.FIRE_CALLS | tyro_config.CALLS
 _DEPTH = 8
 _NAMES = (ast.Name, ast.Attribute)
 _DEFERRED = (ast.Lambda, ast.GeneratorExp, ast.ListComp, ast.DictComp, ast.SetComp)
@@ -151,6 +157,8 @@ class ParseCallFinder:
             return click_command.read(parse_call.module, parse_call.command)
         if parse_call.module.dotted(parse_call.call.func) in fire_function.FIRE_CALLS:
             return fire_function.read(self.modules, parse_call.module, parse_call.call)
+        if parse_call.module.dotted(parse_call.call.func) in tyro_config.CALLS:
+            return tyro_config.read(self.modules, parse_call.module, parse_call.call)
         flags = argparse_parser.read(
             self.modules, parse_call.module, parse_call.call, self.callers, self.dead
         )
@@ -260,7 +268,7 @@ class ParseCallFinder:
     def as_parse_call(self, module: Module, call: ast.Call) -> ParseCall | None:
         """Return a call as a ParseCall if it parses a command line, else None."""
         is_method = isinstance(call.func, ast.Attribute) and call.func.attr in _PARSE_METHODS
-        is_parse = is_method or module.dotted(call.func) in fire_function.FIRE_CALLS
+        is_parse = is_method or module.dotted(call.func) in _FUNCTION_CALLS
         return ParseCall(module, call) if is_parse else None
 
     def all_calls(self) -> Iterator[ParseCall]:

@@ -61,7 +61,7 @@ def option_problems(script_options: ScriptOptions, args: Args) -> Iterator[Optio
         return  # HfArgumentParser reads all options from this file
     if any(word in _LAST_WORDS or word.startswith("@") or word.endswith("=--") for word in words):
         return
-    checker = _FireChecker if script_options.kind == option_model.FIRE else _OptionChecker
+    checker = _CHECKERS.get(script_options.kind, _OptionChecker)
     yield from checker(script_options, args).problems(words)
 
 
@@ -289,6 +289,28 @@ class _FireChecker(_OptionChecker):
         for problem in super().unknown_option(use):
             message = f"{problem.message}: Fire runs everything first and then exits with code 2"
             yield problem._replace(message=message)
+
+
+class _TyroChecker(_OptionChecker):
+    """tyro: dashes equal underscores, and only words with two dashes are judged."""
+
+    def split(self, words: Sequence[str]) -> tuple[list[str], list[_OptionUse]]:
+        """Return the options as argparse has them, of a repeated one only the last use."""
+        leading, uses = super().split(words)
+        last = {use.option.dest: use for use in uses if use.option is not None}
+        return leading, [u for u in uses if u.option is None or last[u.option.dest] is u]
+
+    def is_option(self, word: str, uses: list[_OptionUse]) -> bool:
+        """Whether a word is an option."""
+        del uses
+        return word.startswith("--")
+
+    def find(self, name: str) -> Option | None:
+        """Return the option of a name in either spelling."""
+        return self.names.get(name.replace("_", "-"))
+
+
+_CHECKERS = {option_model.FIRE: _FireChecker, option_model.TYRO: _TyroChecker}
 
 
 def refusal(option: Option, value: str) -> str | None:  # noqa: PLR0911 - one for each reason

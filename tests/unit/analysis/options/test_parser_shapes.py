@@ -164,7 +164,7 @@ OPEN = {
     "configargparse": ARGPARSE.replace("argparse.A", "configargparse.A").replace(
         "import argparse", "import configargparse"
     ),
-    "tyro": "import tyro\ndef main(lr: float): ...\ntyro.cli(main)\n",
+    "tyro": "import tyro\ndef main(lr: float, **more): ...\ntyro.cli(main)\n",
     "absl": "from absl import app, flags\nFLAGS = flags.FLAGS\napp.run(print)\n",
     "simple_parsing": "import simple_parsing\nsimple_parsing.parse(int)\n",
     "draccus": "import draccus\n@draccus.wrap()\ndef main(cfg): ...\nmain()\n",
