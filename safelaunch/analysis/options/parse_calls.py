@@ -12,6 +12,7 @@ from safelaunch.analysis.options.parsers import (
     argparse_parser,
     click_command,
     fire_function,
+    typer_app,
     tyro_config,
 )
 from safelaunch.analysis.options.parsers.hydra import program as hydra_program
@@ -29,7 +30,7 @@ _PARSE_METHODS = {
     "parse_known_args", "parse_intermixed_args", "parse_args_and_config",
     *argparse_parser.PARSE_METHODS,
 }  # fmt: skip
-_MARKS = (b"parse_args", b"parse_known_args", b"parse_intermixed_args", b"Fire", b"tyro")
+_MARKS = (b"parse_args", b"parse_known_args", b"parse_intermixed_args", b"Fire", b"tyro", b"typer")
 # Frameworks with their own command-line parser, which is not supported here.
 _OTHER_FRAMEWORKS = {
     "tyro.conf": "tyro.conf", "tyro.extras": "tyro.extras",
@@ -42,8 +43,8 @@ _OTHER_FRAMEWORKS = {
     "configargparse.ArgumentParser": "configargparse", "configargparse.ArgParser": "configargparse",
     "lightning.pytorch.cli.LightningCLI": "LightningCLI",
     "pytorch_lightning.cli.LightningCLI": "LightningCLI",
-    "omegaconf.OmegaConf.from_cli": "OmegaConf", "typer.Typer": "typer", "typer.run": "typer",
-    "click.group": "click", "docopt.docopt": "docopt", "chz.entrypoint": "chz",
+    "omegaconf.OmegaConf.from_cli": "OmegaConf",
+    "docopt.docopt": "docopt", "chz.entrypoint": "chz",
     "chz.nested_entrypoint": "chz", "tap.Tap": "tap",
 }  # fmt: skip
 _PACKAGES = frozenset(name.partition(".")[0] for name in _OTHER_FRAMEWORKS)
@@ -159,6 +160,8 @@ class ParseCallFinder:
             return fire_function.read(self.modules, parse_call.module, parse_call.call)
         if parse_call.module.dotted(parse_call.call.func) in tyro_config.CALLS:
             return tyro_config.read(self.modules, parse_call.module, parse_call.call)
+        if typer_app.is_call(parse_call.module, parse_call.call):
+            return typer_app.read(self.modules, parse_call.module, parse_call.call)
         flags = argparse_parser.read(
             self.modules, parse_call.module, parse_call.call, self.callers, self.dead
         )
@@ -269,6 +272,7 @@ class ParseCallFinder:
         """Return a call as a ParseCall if it parses a command line, else None."""
         is_method = isinstance(call.func, ast.Attribute) and call.func.attr in _PARSE_METHODS
         is_parse = is_method or module.dotted(call.func) in _FUNCTION_CALLS
+        is_parse = is_parse or typer_app.is_call(module, call)
         return ParseCall(module, call) if is_parse else None
 
     def all_calls(self) -> Iterator[ParseCall]:

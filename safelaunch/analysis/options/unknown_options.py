@@ -17,6 +17,7 @@ from safelaunch.analysis.option_model import (
     ScriptOptions,
 )
 from safelaunch.analysis.options.hf_renamed import replacement
+from safelaunch.analysis.python.trees import Unclear
 from safelaunch.errors import did_you_mean
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ def option_problems(script_options: ScriptOptions, args: Args) -> Iterator[Optio
         return
     if script_options.commands:
         command = script_options.commands.get(words[0]) if words else None
+        if command is None and script_options.kind == option_model.CLICK:
+            raise Unclear("the command is not read", script_options.location)
         script_options, words = command or script_options, words[1:]
     if script_options.is_incomplete or script_options.commands or not script_options.options:
         return
@@ -110,9 +113,7 @@ class _OptionChecker:
             return False
         if " " in word and self.find(word.partition("=")[0]) is None:
             return False
-        last = uses[-1] if uses else None
-        if self.script_options.kind == option_model.CLICK and last and last.option is not None:
-            return len(last.values) >= (last.option.min_values or 0) and not is_number(word)
+        del uses
         return not is_number(word)
 
     def find(self, name: str) -> Option | None:
@@ -291,14 +292,35 @@ class _FireChecker(_OptionChecker):
             yield problem._replace(message=message)
 
 
-class _TyroChecker(_OptionChecker):
-    """tyro: dashes equal underscores, and only words with two dashes are judged."""
+class _LastUseChecker(_OptionChecker):
+    """A parser that converts only the last value of an option that is repeated."""
 
     def split(self, words: Sequence[str]) -> tuple[list[str], list[_OptionUse]]:
-        """Return the options as argparse has them, of a repeated one only the last use."""
+        """Return the options with their values, of a repeated one only the last use."""
         leading, uses = super().split(words)
         last = {use.option.dest: use for use in uses if use.option is not None}
         return leading, [u for u in uses if u.option is None or last[u.option.dest] is u]
+
+
+class _ClickChecker(_LastUseChecker):
+    """click and typer: an option takes its values whatever they look like."""
+
+    def problems(self, words: Sequence[str]) -> Iterator[OptionProblem]:
+        """Yield the problems of the arguments; none where a number of values is not known."""
+        uses = super().split(words)[1]
+        if all(use.option is None or use.option.min_values is not None for use in uses):
+            yield from super().problems(words)
+
+    def is_option(self, word: str, uses: list[_OptionUse]) -> bool:
+        """Whether a word is an option, and not a value of the one before."""
+        last = uses[-1] if uses else None
+        if last is not None and last.option is not None and word.startswith("-"):
+            return len(last.values) >= (last.option.min_values or 0) and not is_number(word)
+        return super().is_option(word, uses)
+
+
+class _TyroChecker(_LastUseChecker):
+    """tyro: dashes equal underscores, and only words with two dashes are judged."""
 
     def is_option(self, word: str, uses: list[_OptionUse]) -> bool:
         """Whether a word is an option."""
@@ -310,7 +332,11 @@ class _TyroChecker(_OptionChecker):
         return self.names.get(name.replace("_", "-"))
 
 
-_CHECKERS = {option_model.FIRE: _FireChecker, option_model.TYRO: _TyroChecker}
+_CHECKERS = {
+    option_model.FIRE: _FireChecker,
+    option_model.CLICK: _ClickChecker,
+    option_model.TYRO: _TyroChecker,
+}
 
 
 def refusal(option: Option, value: str) -> str | None:  # noqa: PLR0911 - one for each reason

@@ -1,24 +1,31 @@
-"""Reads the options of a click command from its decorators."""
+"""Reads the options of a click command, or of the commands of a group, from their decorators."""
 
 from __future__ import annotations
 
 import ast
+import contextlib
 from typing import TYPE_CHECKING
 
 from safelaunch.analysis.option_model import CLICK, FLOAT, INT, Option, ScriptOptions
+from safelaunch.analysis.python.names import Function
 from safelaunch.analysis.python.trees import Unclear
 
 if TYPE_CHECKING:
-    from safelaunch.analysis.python.names import Function, Module
+    from safelaunch.analysis.python.names import Module
 
 _VALUE_TYPES = {"int": INT, "float": FLOAT, "click.INT": INT, "click.FLOAT": FLOAT}
 _HARMLESS_DECORATORS = frozenset({"click.pass_context", "click.pass_obj"})
+_NAME_ENDS = ("-command", "-cmd", "-group", "-grp")
 _COMMAND_ARGUMENTS = ("name", "help", "short_help", "epilog", "no_args_is_help")
 
 
 def is_command(module: Module, node: Function) -> bool:
-    """Whether a function has the decorator `click.command`."""
-    return any(module.dotted(_decorator_name(d)) == "click.command" for d in node.decorator_list)
+    """Whether a function has the decorator `click.command` or `click.group`."""
+    return _has(module, node, "click.command") or _has(module, node, "click.group")
+
+
+def _has(module: Module, node: Function, name: str) -> bool:
+    return any(module.dotted(_decorator_name(d)) == name for d in node.decorator_list)
 
 
 def _decorator_name(decorator: ast.expr) -> ast.expr:
@@ -26,12 +33,51 @@ def _decorator_name(decorator: ast.expr) -> ast.expr:
 
 
 def read(module: Module, node: Function) -> ScriptOptions:
-    """Return the options of a command; raise Unclear if the text is not explicit."""
+    """Return the options of a command or group; raise Unclear if the text is not explicit."""
+    if not _has(module, node, "click.group"):
+        return _command(module, node, "click.command")
+    # the options of the group itself come first, and then nothing is judged
+    for decorator in node.decorator_list:
+        keywords = decorator.keywords if isinstance(decorator, ast.Call) else []
+        is_group = module.dotted(_decorator_name(decorator)) == "click.group"
+        if is_group and any(
+            k.arg not in (*_COMMAND_ARGUMENTS, "invoke_without_command") for k in keywords
+        ):
+            raise Unclear("the group is created with more arguments", module.location(decorator))
+    commands: dict[str, ScriptOptions] = {}
+    for function in (n for n in module.tree.body if isinstance(n, Function)):
+        if _has(module, function, f"{node.name}.command"):
+            name = _command_name(module, function, f"{node.name}.command")
+            with contextlib.suppress(Unclear):
+                commands[name] = _command(module, function, f"{node.name}.command")
+    if not commands:
+        raise Unclear("the commands of the group are not in its file", module.location(node))
+    return ScriptOptions(CLICK, module.location(node), commands=commands)
+
+
+def _command_name(module: Module, node: Function, decorator_name: str) -> str:
+    """Return the word that selects a command; an empty one if it is computed."""
+    for decorator in node.decorator_list:
+        if module.dotted(_decorator_name(decorator)) == decorator_name:
+            keywords = decorator.keywords if isinstance(decorator, ast.Call) else []
+            named = [keyword.value for keyword in keywords if keyword.arg == "name"]
+            named += decorator.args[:1] if isinstance(decorator, ast.Call) else []
+            name = module.literal(named[0]) if named else None
+            if named:
+                return name if isinstance(name, str) else ""
+    stem = node.name.lower().replace("_", "-")
+    for end in _NAME_ENDS:  # since click 8.2
+        stem = stem.removesuffix(end)
+    return stem
+
+
+def _command(module: Module, node: Function, command_name: str) -> ScriptOptions:
+    """Return the options of a function with the decorator of this name."""
     place = module.location(node)
     options = []
     for decorator in node.decorator_list:
         name = module.dotted(_decorator_name(decorator))
-        if name == "click.command":
+        if name == command_name:
             for keyword in decorator.keywords if isinstance(decorator, ast.Call) else ():
                 if keyword.arg not in _COMMAND_ARGUMENTS:
                     why = f"the command is created with `{keyword.arg or '**'}`"
