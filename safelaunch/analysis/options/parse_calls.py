@@ -40,7 +40,6 @@ _OTHER_FRAMEWORKS = {
     "simple_parsing.ArgumentGenerationParser": "simple_parsing",
     "jsonargparse.CLI": "jsonargparse", "jsonargparse.auto_cli": "jsonargparse",
     "jsonargparse.ArgumentParser": "jsonargparse",
-    "configargparse.ArgumentParser": "configargparse", "configargparse.ArgParser": "configargparse",
     "lightning.pytorch.cli.LightningCLI": "LightningCLI",
     "pytorch_lightning.cli.LightningCLI": "LightningCLI",
     "omegaconf.OmegaConf.from_cli": "OmegaConf",

@@ -35,13 +35,13 @@ def values(
         argument, caller = calls.default_value(scope, name.id), module
         if argument is None or is_open:
             raise Unclear(f"`{name.id}` is passed by `*` or `**`", place)
-    passed: list[tuple[Module, ast.expr]] = []
+    expressions: list[tuple[Module, ast.expr]] = []
     for node in _branches(argument):
         if isinstance(node, ast.Name) and caller.is_local(node):
-            passed += values(caller, node, callers, depth - 1)
+            expressions += values(caller, node, callers, depth - 1)
         elif not _is_none(node):
-            passed.append((caller, node))
-    return passed
+            expressions.append((caller, node))
+    return expressions
 
 
 def truth(module: Module, test: ast.expr, callers: Callers) -> bool | None:
@@ -55,15 +55,15 @@ def truth(module: Module, test: ast.expr, callers: Callers) -> bool | None:
         is_none = isinstance(test.ops[0], ast.Is)
         if not isinstance(test.ops[0], ast.Is | ast.IsNot) or not _is_none(test.comparators[0]):
             return None
-    passed = None
+    expressions = None
     if isinstance(tested, ast.Name) and module.is_local(tested):
         with contextlib.suppress(Unclear):
-            passed = values(module, tested, callers)
-    if passed is None or (is_none is not None and passed):
+            expressions = values(module, tested, callers)
+    if expressions is None or (is_none is not None and expressions):
         return None
-    if not passed:
+    if not expressions:
         return bool(is_none)
-    literals = [caller.literal(node) for caller, node in passed]
+    literals = [caller.literal(node) for caller, node in expressions]
     return None if UNKNOWN in literals or len(literals) > 1 else bool(literals[0])
 
 

@@ -29,6 +29,12 @@ if TYPE_CHECKING:
     from safelaunch.analysis.python.trees import SourceLine
 
 _ARGPARSE = frozenset({"argparse.ArgumentParser"})
+# Its parsers take values from files and variables too, so no option is required of the words.
+_CONFIGARGPARSE = frozenset({"configargparse.ArgumentParser", "configargparse.ArgParser"})
+_CONFIGARGPARSE_ARGUMENTS = frozenset((
+    "default_config_files", "auto_env_var_prefix", "add_config_file_help", "add_env_var_help",
+    "ignore_unknown_config_file_keys", "config_file_parser_class", "config_file_open_func",
+))  # fmt: skip
 _HF = frozenset(
     {
         *("transformers.HfArgumentParser", "transformers.hf_argparser.HfArgumentParser"),
@@ -40,6 +46,7 @@ _PLAIN_ARGUMENTS = frozenset((
     "argument_default", "exit_on_error", "color", "suggest_on_error",
 ))  # fmt: skip
 _HF_ARGUMENTS = frozenset({"dataclass_types", "parsers", "ignore_extra_args"})
+_ADD_NAMES = ("add", "add_arg")  # of configargparse
 _GROUPS = frozenset({"add_argument_group", "add_mutually_exclusive_group"})
 PARSE_METHODS = frozenset({"parse_args", "parse_args_into_dataclasses", "parse_args_and_config"})
 _ARGS_AND_NAMESPACE = 2
@@ -68,6 +75,9 @@ def read(
     _check_parse(module, call, callers)
     assert isinstance(call.func, ast.Attribute)  # noqa: S101 - narrows the type for mypy
     reader.read_parser(module, call.func.value, is_certain=True)
+    options = reader.options
+    if reader.has_other_sources:
+        options = [option._replace(required=False) for option in options]
     settings: tuple[SettingsFile, ...] = ()
     if reader.kind == HF and reader.constructor is not None:
         settings = hf_settings.trl_config(modules, module, call, reader.constructor)
@@ -75,7 +85,7 @@ def read(
     return ScriptOptions(
         reader.kind,
         reader.location or module.location(call),
-        tuple(reader.options),
+        tuple(options),
         allows_abbreviations=reader.allows_abbreviations,
         settings=settings,
         ignores_unknown=_drops_unknown(module, call),
@@ -141,6 +151,7 @@ class _ParserReader:
         self.dead = dead
         self.options: list[Option] = []
         self.allows_abbreviations = True
+        self.has_other_sources = False
         self.kind = ARGPARSE
         self.constructor: ast.Call | None = None
         self.location: SourceLine | None = None
@@ -155,7 +166,7 @@ class _ParserReader:
         if not isinstance(node, ast.Call):
             raise Unclear("the parser is not a plain variable", module.location(node))
         name = module.dotted(node.func)
-        if name in _ARGPARSE | _HF:
+        if name in _ARGPARSE | _HF | _CONFIGARGPARSE:
             self.read_constructor(module, node, is_hf=name in _HF, is_certain=is_certain)
             return
         definition = self.modules.resolve(module, node.func)
@@ -171,6 +182,9 @@ class _ParserReader:
         self.location = self.location or module.location(call)
         has_help = True
         plain = _PLAIN_ARGUMENTS | _HF_ARGUMENTS if is_hf else _PLAIN_ARGUMENTS
+        if module.dotted(call.func) in _CONFIGARGPARSE:
+            self.has_other_sources = True
+            plain |= _CONFIGARGPARSE_ARGUMENTS
         for keyword in call.keywords:
             value = module.literal(keyword.value)
             if keyword.arg == "parents" and isinstance(keyword.value, ast.List | ast.Tuple):
@@ -292,7 +306,7 @@ class _ParserReader:
         """Read an attribute or a method call of the parser."""
         call = module.parents[node]
         if isinstance(call, ast.Call) and call.func is node:
-            if node.attr == "add_argument":
+            if node.attr in ("add_argument", *(_ADD_NAMES if self.has_other_sources else ())):
                 self.options += add_argument.options(module, call, is_certain=is_certain)
                 return
             if node.attr in _GROUPS:
@@ -345,8 +359,8 @@ class _ParserReader:
             return
         definitions = [self.modules.resolve(module, call.func)]
         if isinstance(call.func, ast.Name) and module.is_local(call.func):
-            passed = parameters.values(module, call.func, self.callers)
-            definitions = [self.modules.resolve(*value) for value in passed]
+            arguments = parameters.values(module, call.func, self.callers)
+            definitions = [self.modules.resolve(*value) for value in arguments]
             is_certain = False
         for definition in definitions:
             if definition is None:

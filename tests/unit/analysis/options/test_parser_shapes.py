@@ -161,9 +161,6 @@ OPEN = {
                 return self.parser.parse_args()
         Options().parse()
     """,
-    "configargparse": ARGPARSE.replace("argparse.A", "configargparse.A").replace(
-        "import argparse", "import configargparse"
-    ),
     "tyro": "import tyro\ndef main(lr: float, **more): ...\ntyro.cli(main)\n",
     "absl": "from absl import app, flags\nFLAGS = flags.FLAGS\napp.run(print)\n",
     "simple_parsing": "import simple_parsing\nsimple_parsing.parse(int)\n",
@@ -246,5 +243,27 @@ def test_loop_over_literals_adds_an_option_in_each_turn(tmp_path: Path) -> None:
 )
 def test_loop_over_computed_names_is_open(tmp_path: Path, loop: str) -> None:
     result = flags(tmp_path, ARGPARSE.format(loop))
+    assert result is not None
+    assert result.is_incomplete
+
+
+@pytest.mark.parametrize("method", ["add_argument", "add", "add_arg"])
+def test_options_of_configargparse_may_come_from_its_files(tmp_path: Path, method: str) -> None:
+    text = f"""
+        import configargparse
+        p = configargparse.ArgParser(default_config_files=["a.txt"])
+        p.{method}("--config", is_config_file=True)
+        p.{method}("--lr", type=float, required=True)
+        p.parse_args()
+    """
+    options = flags(tmp_path, text)
+    assert options is not None
+    assert options.names().keys() == {"-h", "--help", "--config", "--lr"}
+    assert not any(option.required for option in options.options)
+
+
+def test_option_that_configargparse_adds_for_its_file_is_open(tmp_path: Path) -> None:
+    call = "configargparse.ArgParser(args_for_setting_config_path=['-c'])"
+    result = flags(tmp_path, f"import configargparse\np = {call}\np.parse_args()")
     assert result is not None
     assert result.is_incomplete

@@ -1,5 +1,7 @@
 """Reads the decorator `@hydra.main` of a program."""
 
+# ruff: noqa: PLC0415 - the rules are imported only for a program that has the decorator
+
 from __future__ import annotations
 
 import ast
@@ -8,7 +10,6 @@ import re
 from typing import TYPE_CHECKING
 
 from safelaunch.analysis.option_model import HYDRA, ScriptOptions
-from safelaunch.analysis.options.parsers.hydra.rules import HydraProgram, HydraRules
 from safelaunch.analysis.python.module_search import find_module
 from safelaunch.analysis.python.trees import Unclear
 
@@ -31,6 +32,8 @@ def read(
     working_dir: str | None,
 ) -> ScriptOptions:
     """Return the rules of a function with the decorator; raise Unclear if it is not explicit."""
+    from safelaunch.analysis.options.parsers.hydra.rules import HydraProgram, HydraRules
+
     decorators = [d for d in function.decorator_list if _is_main(module, d)]
     place = module.location(decorators[0])
     if len(function.decorator_list) > 1 and decorators[0] is not function.decorator_list[0]:
