@@ -163,6 +163,16 @@ class ProjectFiles:
             return None
         return read_configs(self.script, self.imports, self._trees)
 
+    def mentions(self, word: bytes) -> bool:
+        """Whether the program's own file is on this machine and has a word."""
+        if self.script is None:
+            return False
+        try:
+            with open(self.script, "rb") as stream:
+                return word in stream.read(_MAX_SETTINGS)
+        except OSError:
+            return False
+
     def text(self, path: str) -> bytes | None:
         """Return a file of the job on this machine; None where it cannot be read."""
         file = self._local_path(path)

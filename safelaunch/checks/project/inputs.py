@@ -158,6 +158,9 @@ def _configs(host: HostContext) -> list[tuple[str, bool]]:
     """Return the configuration files that a job names, and whether its launcher reads them."""
     own = job_paths.launcher_files(host.job)
     files = job_paths.config_files(host.job)
+    if files and host.context.project_files.mentions(b"hydra.main"):
+        # `model=large.yaml` is an option of a group: `flags` looks for it in the config folder
+        files = [path for path in files if "/" in path]
     return [*((path, True) for path in own), *((path, False) for path in files)]
 
 

@@ -156,7 +156,11 @@ class HydraRules:
     def syntax_problem(self, word: str, what: str) -> OptionProblem:
         """Return the problem of a word that is no override."""
         key, equals, value = word.partition("=")
-        fix = f"write `{word}=VALUE`"
+        fix = (
+            f"write `{word}=VALUE`"
+            if word.strip()
+            else r"remove the blank behind a `\` at a line's end"
+        )
         if equals:
             quote = "'" if "'" not in value else '"'
             fix = f"quote the value for Hydra: {key}={quote}{value}{quote}, within shell quotes"
@@ -364,13 +368,13 @@ class HydraRules:
         """Return that the configuration has no such key."""
         names = list(tree.keys(keys))
         parent, _, last = override.key.rpartition(".")
-        near = did_you_mean(
-            last, [n[len(parent) :].lstrip(".") for n in names if n.rpartition(".")[0] == parent]
-        )
+        start = f"{parent}." if parent else ""
+        siblings = [n.removeprefix(start) for n in names if n.rpartition(".")[0] == parent]
+        near = did_you_mean(last, siblings)
         same = [name for name in names if name.rpartition(".")[2] == last]
         fix = f"write `+{override.word}` to add it"
         if near:
-            fix = f"{near} else {fix}"
+            fix = f"{near.replace('`', f'`{start}', 1)} else {fix}"
         elif same:
             fix = f"did you mean `{same[0]}`? else {fix}"
         message = f"the configuration has no key `{override.key}`"

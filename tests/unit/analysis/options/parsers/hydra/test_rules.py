@@ -127,11 +127,12 @@ def test_what_hydra_refuses_is_told(tmp_path: Path, words: str, message: str) ->
 @pytest.mark.parametrize(
     ("word", "fix"),
     [
-        ("trainer.gpu=8", "did you mean `gpus`? else write `+trainer.gpu=8` to add it"),
+        ("trainer.gpu=8", "did you mean `trainer.gpus`? else write `+trainer.gpu=8` to add it"),
         ("layers=8", "did you mean `model.layers`? else write `+layers=8` to add it"),
         ("trainer.seed=8", "write `+trainer.seed=8` to add it"),
         ("model=larg", "did you mean `large`?"),
         ("optim=sgd", "did you mean `optim@model.optim`?"),
+        (" ", "remove the blank behind a `\\` at a line's end"),
         ("tags=x=y", "quote the value for Hydra: tags='x=y', within shell quotes"),
         ("--trainer.gpus=1", "write `trainer.gpus=1`, as an item of a list in `args:`"),
     ],
