@@ -8,7 +8,6 @@ from support.facts.gpu_machines import MIB, RTX5090
 from support.facts.interpreters import CU126, CU128, torch
 from support.setups.machine import TORCHRUN, Setup
 
-OTHER_PARSERS = "the parser is not read yet"
 V100 = ("Tesla V100-SXM2-32GB", 32768, "7.0")
 SHM_OF_DOCKER = {"path": "/dev/shm", "total": 64 * MIB, "free": 64 * MIB}
 ARGPARSE = (
@@ -28,6 +27,10 @@ HYDRA = (
     "import hydra\n@hydra.main(config_path='conf', config_name='c', version_base=None)\n"
     "def main(cfg): pass\nmain()\n"
 )
+HYDRA_FILES = {
+    "conf/c.yaml": "defaults:\n  - model: small\n  - _self_\nlr: 1\n",
+    "conf/model/small.yaml": "layers: 2\n",
+}
 TYPER = (
     "import typer\napp = typer.Typer()\n@app.command()\ndef main(lr: float = 1.0): pass\napp()\n"
 )
@@ -42,9 +45,11 @@ MODEL = TORCHRUN + "args: {model_name_or_path: ./m}\n"
 MODULE = "launcher: torchrun\nmodule: trl.scripts.{}\nprocesses: 4\nprofile: h100\n"
 
 
-def flags(name: str, text: str, args: str, **more: Any) -> Setup:
+def flags(
+    name: str, text: str, args: str, files: dict[str, str] | None = None, **more: Any
+) -> Setup:
     """Return a job with options that its program refuses."""
-    return Setup(f"option-{name}", "options", ("flags",), files={"train.py": text},
+    return Setup(f"option-{name}", "options", ("flags",), files={"train.py": text, **(files or {})},
                  job=TORCHRUN + args + "\n", **more)  # fmt: skip
 
 
@@ -76,10 +81,10 @@ REPORTED = (
     flags("hf-removed", HF, "args: {output_dir: o, evaluation_strategy: steps}", has_sources=True),
     flags("hf-bool", HF, "args: {output_dir: o, bf16: maybe}", has_sources=True),
     flags("trl-name", TRL, "args: {output_dir: o, max_seq_lenght: 1}", has_sources=True),
-    flags("hydra-key", HYDRA, "args: [lrr=1]", open=OTHER_PARSERS),
-    flags("hydra-group", HYDRA, "args: [model=none_such]", open=OTHER_PARSERS),
-    flags("typer", TYPER, "args: {learning_rate: 1}", open=OTHER_PARSERS),
-    flags("tyro", TYRO, "args: {learning_rate: 1}", open=OTHER_PARSERS),
+    flags("hydra-key", HYDRA, "args: [lrr=1]", HYDRA_FILES),
+    flags("hydra-group", HYDRA, "args: [model=none_such]", HYDRA_FILES),
+    flags("typer", TYPER, "args: {learning_rate: 1}"),
+    flags("tyro", TYRO, "args: {learning_rate: 1}"),
     # -- arithmetic
     Setup("grpo-generations", "arithmetic", ("numbers",), "fail",
           job=MODULE.format("grpo")
