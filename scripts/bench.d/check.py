@@ -80,7 +80,7 @@ def _broken_setups() -> Iterator[Row]:
             verdict = machine.outcome(setup, Path(folder) / "project").verdict
         families.setdefault(setup.family, Counter())[verdict] += 1
         if verdict != machine.HIT:
-            print(f"{verdict}: {setup.id} {setup.open}", file=sys.stderr)
+            print(f"{verdict}: {setup.id}", file=sys.stderr)
     whole = sum(families.values(), Counter[str]())
     for name, counts in sorted({**families, "all": whole}.items()):
         kinds = (machine.HIT, machine.MISS, machine.FALSE_OK)

@@ -56,8 +56,8 @@ HIT, MISS, FALSE_OK = "found", "missed", "wrongly ok"
 class Setup:
     """A set-up with a fault. Its folder has `train.py`, empty if `files` has none.
 
-    `finds` are the checks of which one must complain, `status` how. `refused`: no plan is made of
-    it. `open` says why the fault is not found yet.
+    `finds` are the checks of which one must complain, `status` how. `refused`: no plan is
+    made of it.
     """
 
     id: str
@@ -79,7 +79,6 @@ class Setup:
     answers: Answers = field(default_factory=dict)
     environ: Mapping[str, str] = field(default_factory=dict)
     refused: str = ""
-    open: str = ""
 
 
 class Outcome(NamedTuple):
