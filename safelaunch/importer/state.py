@@ -50,6 +50,10 @@ CHANGING = MappingProxyType({
 DIFFERING = frozenset((
     "RANDOM", "SRANDOM", "SECONDS", "EPOCHSECONDS", "EPOCHREALTIME", "BASHPID", "PPID", "HOSTNAME",
 ))  # fmt: skip
+# an assignment gives them no value of their own; that of `RANDOM` makes the next ones repeatable
+_DYNAMIC = frozenset((
+    "RANDOM", "SRANDOM", "SECONDS", "EPOCHSECONDS", "EPOCHREALTIME", "BASHPID", "LINENO",
+))  # fmt: skip
 # set by a scheduler for one job: Slurm, PBS, LSF, Grid Engine
 _JOB_IDS = frozenset(("SLURM_JOB_ID", "SLURM_JOBID", "PBS_JOBID", "LSB_JOBID", "JOB_ID"))
 # bash sets them where its caller has not
@@ -219,6 +223,8 @@ class State:
                 content = self.caller.answers[name]
             else:
                 content = content.for_variable(name)
+        if name in _DYNAMIC and name not in self.caller.answers:  # it changes, whatever it gets
+            content = self.fail(f"`{name}` is {CHANGING[name]}", name, differs=name == "SECONDS")
         if _is_too_large(content):
             content = self.fail(f"more than {LONGEST_VALUE // 1024} KiB in `{name}`", name)
         old = self.variables.get(name)

@@ -90,6 +90,8 @@ def test_a_port_that_differs_at_each_start_is_left_to_safelaunch(text: str, tmp_
         (f"for x in 1 2; do [ -f $x ] && break; P=$x; done\n{AT_P}", "P"),
         (f"{TORCHRUN} --master_port $PORT t.py", "PORT"),
         (f"P=$((PORT + RANDOM))\n{AT_P}", "PORT"),
+        (f"RANDOM=42\n{TORCHRUN} --master_port $RANDOM t.py", "RANDOM"),
+        ("SECONDS=0\npython t.py $SECONDS", "SECONDS"),
     ],
 )
 def test_another_value_that_differs_is_asked_for(text: str, names: str, tmp_path: Path) -> None:
