@@ -14,43 +14,83 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from safelaunch import launchers
 from safelaunch.config.yaml_io.node import Node
 from safelaunch.importer.activities import SETUP
-from safelaunch.importer.findings import DIFFERENT, Note
+from safelaunch.importer.findings import DIFFERENT, Note, Unresolved
+from safelaunch.importer.state import CALLER_VALUE
+from safelaunch.secrets_in_text import is_secret_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from safelaunch.importer.findings import ScriptLaunch, Unresolved
+    from safelaunch.importer.findings import ScriptLaunch
 
 _FIRST_NUMBER = 50_001
-_SETTINGS = frozenset((
+_VARIABLES = frozenset(("MASTER_PORT", "MASTER_ADDR"))
+_OPTIONS = frozenset((
     "master_port", "main_process_port", "main_port", "master_addr", "main_process_ip",
-    "main_address", "rdzv_endpoint", "rdzv_id", "MASTER_PORT", "MASTER_ADDR",
+    "main_address", "rdzv_endpoint", "rdzv_id",
 ))  # fmt: skip
+_SETTINGS = _VARIABLES | _OPTIONS
 _WITH_ENDPOINT = ("rdzv_backend", "rdzv_id")  # say how ranks meet at an endpoint
+_BACKENDS = (None, "c10d", "static")  # need nothing but the endpoint
+# options by which a launcher may start ranks on other machines
+_OF_SEVERAL_NODES = frozenset((
+    "num_nodes", "hostfile", "deepspeed_hostfile", "H", "include", "exclude", "launcher",
+    "num_machines", "nnodes",
+))  # fmt: skip
 _OUTCOME = "left to safelaunch, which takes a free port"
+# change what bash reads, or are set by safelaunch behind `setup:`
+_UNMADE = re.compile(
+    r"IFS|ENV|BASH.*|SHELLOPTS|PS4|SAFELAUNCH_.*|PYTHONUNBUFFERED|VIRTUAL_ENV|CONDA_.*"
+    r"|[A-Z_]+_VISIBLE_DEVICES"
+)
 
 
 class NumberedLaunch(NamedTuple):
     """A launch with a number in place of each value that differs, and why that one does.
 
-    What `setup` makes is not in its environment.
+    What extends a value of the caller, and secrets, are not in its environment: `setup` makes them.
     """
 
     launch: ScriptLaunch
     numbers: Mapping[str, Unresolved]
+    setup: Sequence[SetupExport]
+    notes: Sequence[Note]
+
+
+class SetupExport(NamedTuple):
+    """A line of `setup:` that makes a variable, and how many lines of the script are before it."""
+
+    name: str
+    text: str
+    before: int
+
+
+class SettledLaunch(NamedTuple):
+    """A job without what differs: all lines of its `setup:`, and what is drawn in them.
+
+    `left` says why other values of it differ.
+    """
+
+    keys: Node
     setup: Sequence[str]
     notes: Sequence[Note]
+    draws: frozenset[int]
+    left: Sequence[Unresolved]
 
 
 def numbered(launch: ScriptLaunch) -> NumberedLaunch:
     """Return a launch whose words can be read as a line."""
     text = "\n".join((*launch.words, *(value or "" for value in launch.env.values())))
     unused = (str(n) for n in range(_FIRST_NUMBER, 65_536) if str(n) not in text)
-    setup, notes = list[str](), list[Note]()
+    setup, notes = list[SetupExport](), list[Note]()
     numbers = dict[int | str, str]()
     env = dict(launch.env)
     for place, why in launch.different.items():
-        line = None if place in _SETTINGS else _setup_line(place, why, launch)
+        value = launch.env.get(place) if isinstance(place, str) else None
+        is_read = place in _SETTINGS or not (
+            CALLER_VALUE in (value or "") or is_secret_name(str(place))
+        )
+        line = None if is_read else _setup_line(place, launch)
         if line is None:
             numbers[place] = next(unused)
         else:
@@ -63,71 +103,114 @@ def numbered(launch: ScriptLaunch) -> NumberedLaunch:
     return NumberedLaunch(replace(launch, words=tuple(words), env=texts), reasons, setup, notes)
 
 
-def _setup_line(place: int | str, why: Unresolved, launch: ScriptLaunch) -> str | None:
-    """Return the shell line that exports a value, if no word of the launch has it too."""
-    in_words = {(w.line, w.name) for at, w in launch.different.items() if isinstance(at, int)}
+def _setup_line(place: int | str, launch: ScriptLaunch) -> SetupExport | None:
+    """Return the shell line that exports a value, if it is drawn for that variable alone."""
+    why = launch.different[place]
     source = why.source
-    if isinstance(place, int) or source is None or (why.line, why.name) in in_words:
+    others = [other for at, other in launch.different.items() if at != place]
+    is_shared = any(why.draws & other.draws for other in others)
+    if isinstance(place, int) or source is None or is_shared or _UNMADE.fullmatch(place):
         return None
-    return f"export {place}={source.text}" if source.folder == launch.folder else None
+    before, count = launch.setup[: len(source.before)], len(source.before)
+    if source.folder != launch.folder or before != source.before:  # or `cd` is among them
+        return None
+    return SetupExport(place, f"export {place}={source.text}", count)
 
 
 def _with_number(text: str, number: str | None) -> str:
     return text if number is None else re.sub(rf"\d*({DIFFERENT}\d*)+", number, text)
 
 
-def settle(keys: Node, item: NumberedLaunch) -> tuple[Node, list[str], list[Note]]:
-    """Return a job without the rendezvous that differs, lines of `setup:` in its place, notes."""
-    setup, notes = [*item.setup], [*item.notes]
-    launcher, numbers = keys.get("launcher"), item.numbers
-    if keys.get("nodes") is not None or keys.get("node_rank") is not None:  # all need the same
-        return keys, setup, notes
-    if launcher is not None and launchers.load(launcher.text).STARTS_RANKS:
+def settle(keys: Node, item: NumberedLaunch) -> SettledLaunch:
+    """Return a job without the rendezvous that differs, and with `setup:` for other variables."""
+    lines, notes, omitted = [*item.setup], [*item.notes], set[str]()
+    launcher, numbers, different = keys.get("launcher"), item.numbers, item.launch.different
+    is_on_each_node = any(keys.get(key) is not None for key in ("nodes", "node_rank"))
+    is_one_node = not is_on_each_node and not _may_reach_others(keys)
+    if is_one_node and launcher is not None and launchers.load(launcher.text).STARTS_RANKS:
         for group in ("launcher_args", "env"):
-            keys = _without_settings(keys, group, numbers, notes)
+            keys, names = _without_settings(keys, group, numbers, notes)
+            omitted |= names
     variables = list[tuple[Node, Node]]()
     env = keys.get("env")
     for name, value in env.items if env is not None else ():
-        why = item.launch.different.get(name.text)
-        line = None if why is None else _setup_line(name.text, why, item.launch)
-        if why is None or line is None or not any(number in value.text for number in numbers):
+        is_number = any(number in value.text for number in numbers)
+        line = _setup_line(name.text, item.launch) if is_number else None
+        if line is None or (name.text in _VARIABLES and is_on_each_node):
             variables.append((name, value))
             continue
-        setup.append(line)
+        lines.append(line)
+        why = different[name.text]
         notes.append(Note(why.line, f"`{name.text}`: {why.reason}", SETUP))
-    return _with_items(keys, "env", variables), setup, notes
+    keys = _with_items(keys, "env", variables)
+    exports = {line.name for line in lines}
+    texts = [*_texts(keys)]
+    # a variable that was read as something else, and is in no key, is lost
+    lost = {str(p) for p in different if p in item.launch.env} - exports - omitted
+    left = [
+        why
+        for number, why in numbers.items()
+        if any(number in text for text in texts) or any(different[name] is why for name in lost)
+    ]
+    draws = frozenset(draw for name in exports for draw in different[name].draws)
+    return SettledLaunch(keys, _in_order(item.launch.setup, lines), notes, draws, left)
+
+
+def shared(launches: Sequence[ScriptLaunch], settled: Sequence[SettledLaunch]) -> list[Unresolved]:
+    """Return why values differ that several launches have, where `setup:` would draw them anew."""
+    reasons = list[Unresolved]()
+    for at, item in enumerate(settled):
+        others = [other for number, other in enumerate(launches) if number != at]
+        values = [why for other in others for why in other.different.values()]
+        reasons += [why for why in values if why.draws & item.draws]
+    return reasons
+
+
+def _in_order(script: Sequence[str], lines: Sequence[SetupExport]) -> list[str]:
+    """Return the lines of `setup:` in the order of the script."""
+    ordered = list[str]()
+    for at in range(len(script) + 1):
+        ordered += [line.text for line in lines if line.before == at]
+        ordered += script[at : at + 1]
+    return ordered
+
+
+def _may_reach_others(keys: Node) -> bool:
+    """Whether a launcher has options that may let it start ranks on other machines."""
+    settings = keys.get("launcher_args")
+    options = [] if settings is None else _options(settings)
+    return any(name in _OF_SEVERAL_NODES for name, _, _ in options)
 
 
 def may_settle(place: int | str, items: Sequence[object], why: Unresolved) -> bool:
     """Whether a value may be one that `settle` leaves out, as far as its place says."""
     if isinstance(place, str):
-        return place in _SETTINGS or why.source is not None
+        return place in _VARIABLES or why.source is not None
     words = [str(items[place - 1]), str(why.content).partition("=")[0]]
     return any(re.sub("^--", "", word).replace("-", "_") in _SETTINGS for word in words)
 
 
-def left(keys: Node, numbers: Mapping[str, Unresolved]) -> list[Unresolved]:
-    """Return why values that a job has differ at each start."""
-    texts = [*_texts(keys)]
-    return [why for number, why in numbers.items() if any(number in text for text in texts)]
-
-
 def _without_settings(
     keys: Node, group: str, numbers: Mapping[str, Unresolved], notes: list[Note]
-) -> Node:
-    """Return keys without the settings in a group that differ."""
+) -> tuple[Node, set[str]]:
+    """Return keys without the settings in a group that differ, and their names."""
     settings = keys.get(group)
     if settings is None:
-        return keys
+        return keys, set()
     options = [*_options(settings)]
     omitted = set[str]()
+    texts_of = {name: texts for name, texts, _ in options}
+    backend = texts_of.get("rdzv_backend", [""])[-1].rpartition("=")[2] or None
+    settled = _VARIABLES if group == "env" else _OPTIONS
+    if backend not in _BACKENDS:
+        settled -= {"rdzv_endpoint", "rdzv_id"}
     for name, texts, _ in options:
         why = next((w for number, w in numbers.items() if any(number in t for t in texts)), None)
-        if name in _SETTINGS and why is not None:
+        if name in settled and why is not None:
             omitted |= {name, *(_WITH_ENDPOINT if name == "rdzv_endpoint" else ())}
             notes.append(Note(why.line, f"`{name}` differs at each start", _OUTCOME))
     items = [item for name, _, items in options if name not in omitted for item in items]
-    return _with_items(keys, group, items)
+    return _with_items(keys, group, items), omitted
 
 
 def _with_items(keys: Node, group: str, items: Sequence[Any]) -> Node:
@@ -146,11 +229,12 @@ def _options(settings: Node) -> Iterator[tuple[str, list[str], list[Any]]]:
         return
     name, texts, items = "", list[str](), list[Node]()
     for word in settings.items:
-        if word.text.startswith("--") and items:
+        is_option = re.match(r"--?[A-Za-z]", word.text) is not None
+        if is_option and items:
             yield name, texts, items
             texts, items = [], []
-        if word.text.startswith("--"):
-            name = word.text[2:].partition("=")[0].replace("-", "_")
+        if is_option:
+            name = word.text.lstrip("-").partition("=")[0].replace("-", "_")
         texts.append(word.text)
         items.append(word)
     yield name, texts, items

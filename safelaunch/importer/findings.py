@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 # Stands for a value that differs at each start: a character that Unicode reserves for private use,
 # which is refused in scripts.
 DIFFERENT = "\U0010fffc"
+
+
+_NUMBERS = itertools.count()
 
 
 class Note(NamedTuple):
@@ -22,10 +26,11 @@ class Note(NamedTuple):
 
 
 class ValueSource(NamedTuple):
-    """What stands behind the `=` of an assignment, and the folder of the shell there."""
+    """Shell text that makes a value anew: the folder it means, and `setup:` lines before it."""
 
     text: str
     folder: str
+    before: tuple[str, ...] = ()
 
 
 class Unresolved(Exception):  # noqa: N818 - a value too: what the script alone cannot say
@@ -33,7 +38,8 @@ class Unresolved(Exception):  # noqa: N818 - a value too: what the script alone 
 
     `differs`: it is another one at each start, such as a random port. `content` is then a text or
     an array with `DIFFERENT` where that value stands, if so much can be said. `source` makes the
-    value, if that needs nothing else of the script.
+    value, if that needs nothing else of the script. `draws` are numbers of the values in it: one
+    that stands in two places is the same in both.
     """
 
     def __init__(
@@ -45,6 +51,7 @@ class Unresolved(Exception):  # noqa: N818 - a value too: what the script alone 
         differs: bool = False,
         content: str | dict[int | str, str] | None = None,
         source: ValueSource | None = None,
+        draws: frozenset[int] | None = None,
     ) -> None:
         super().__init__(reason)
         self.reason = reason
@@ -53,26 +60,61 @@ class Unresolved(Exception):  # noqa: N818 - a value too: what the script alone 
         self.differs = differs
         self.content = content
         self.source = source
+        self.draws = frozenset((next(_NUMBERS),)) if draws is None else draws
 
     def for_variable(self, name: str) -> Unresolved:
         """Return the same as the value of a variable, by whose name it can be asked for."""
-        return self._copy(self.content, self.name or name, self.source)
+        return self._copy(self.content, self.name or name, self.source, self.draws)
 
     def with_content(
-        self, content: str | dict[int | str, str] | None, source: ValueSource | None = None
+        self,
+        content: str | dict[int | str, str] | None,
+        source: ValueSource | None = None,
+        draws: frozenset[int] = frozenset(),
     ) -> Unresolved:
         """Return the same as the reason why a larger content cannot be said."""
-        return self._copy(content, self.name, source)
+        return self._copy(content, self.name, source, self.draws | draws)
+
+    def as_unmarked(self) -> Unresolved:
+        """Return the same for a place where no mark may stand: it has to be asked for."""
+        return Unresolved(self.reason, self.line, self.name, draws=self.draws)
 
     def _copy(
         self,
         content: str | dict[int | str, str] | None,
         name: str | None,
         source: ValueSource | None,
+        draws: frozenset[int],
     ) -> Unresolved:
         return Unresolved(
-            self.reason, self.line, name, differs=self.differs, content=content, source=source
-        )
+            self.reason, self.line, name,
+            differs=self.differs, content=content, source=source, draws=draws,
+        )  # fmt: skip
+
+
+def combined(
+    reasons: Sequence[Unresolved], content: str | dict[int | str, str] | None
+) -> Unresolved:
+    """Return the first of several reasons why a content differs, with the draws of all."""
+    draws = frozenset(draw for why in reasons for draw in why.draws)
+    return reasons[0].with_content(content, None, draws)
+
+
+def joined(output: Sequence[str | Unresolved]) -> str | Unresolved:
+    """Return what commands have written as one text, with marks for what differs."""
+    reasons = [piece for piece in output if isinstance(piece, Unresolved)]
+    if not reasons:
+        return "".join(map(str, output))
+    unknown = next((why for why in reasons if not why.differs), None)
+    if unknown is not None:
+        return unknown.as_unmarked()
+    texts = [
+        piece if isinstance(piece, str)
+        else piece.content if isinstance(piece.content, str)
+        else DIFFERENT
+        for piece in output
+    ]  # fmt: skip
+    return combined(reasons, "".join(texts))
 
 
 class UnsetName(Unresolved):

@@ -10,7 +10,7 @@ from safelaunch.config.yaml_io.node import Node, mapping, overlay
 from safelaunch.errors import ConfigError
 from safelaunch.importer import differing
 from safelaunch.importer.activities import SAFELAUNCH, USER
-from safelaunch.importer.findings import Note
+from safelaunch.importer.findings import Note, ScriptLaunch
 from safelaunch.importer.state import CALLER_VALUE
 from safelaunch.launchers.flag_table import PASTED_LINE
 from safelaunch.plan.launch_line.parse import default_name
@@ -21,7 +21,7 @@ from safelaunch.script import quote
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from safelaunch.importer.findings import Findings, ScriptLaunch
+    from safelaunch.importer.findings import Findings
     from safelaunch.plan.launch_line.read import Line
 
 
@@ -53,15 +53,16 @@ def make_job(launch: ScriptLaunch, script: str, environ: Mapping[str, str]) -> S
         read = _read(line, item.launch, environ)
     except ConfigError as e:
         raise ConfigError(e.message, where=f"{script}:{launch.line}", hint=e.hint) from None
-    keys, anew, settled = differing.settle(read.tree, item)
-    notes += settled
+    settled = differing.settle(read.tree, item)
+    keys = settled.keys
+    notes += settled.notes
     notes += [Note(launch.line, text, "as `safelaunch run -- LINE` does") for text in read.notes]
     notes += [
         Note(launch.line, f"{name} is a secret", "`env_from:`, from your environment")
         for name in read.secrets
     ]
     more: dict[str, Node] = {}
-    setup = [*launch.setup, *extended, *anew]
+    setup = [*settled.setup, *extended]
     if setup:
         more["setup"] = Node("list", PASTED_LINE, items=tuple(_text(text) for text in setup))
     if prepended:
@@ -79,16 +80,20 @@ def make_job(launch: ScriptLaunch, script: str, environ: Mapping[str, str]) -> S
 
 def ask_for_differing(findings: Findings, environ: Mapping[str, str]) -> None:
     """Make a problem of what differs at each start, where safelaunch cannot choose it."""
+    launches, settled = list[ScriptLaunch](), list[differing.SettledLaunch]()
     for launch in findings.launches:
         item = differing.numbered(launch)
-        if not item.numbers:
+        if not launch.different:
             continue
         try:
             tree = _read(_environment(item.launch, environ)[0], item.launch, environ).tree
         except ConfigError:  # it is raised again for the job, with the line
             continue
-        for problem in differing.left(differing.settle(tree, item)[0], item.numbers):
-            findings.problem(problem)
+        launches.append(launch)
+        settled.append(differing.settle(tree, item))
+    left = [why for item in settled for why in item.left]
+    for problem in (*left, *differing.shared(launches, settled)):
+        findings.problem(problem)
 
 
 def _read(words: Sequence[str], launch: ScriptLaunch, environ: Mapping[str, str]) -> Line:

@@ -86,6 +86,10 @@ class SyntaxNode:
         items = self._fields.get(name)
         return [SyntaxNode(item) for item in items] if isinstance(items, list) else []
 
+    def without(self, name: str) -> SyntaxNode:
+        """Return a copy without a field."""
+        return SyntaxNode({key: value for key, value in self._fields.items() if key != name})
+
     def with_field(self, name: str, value: SyntaxNode | list[SyntaxNode]) -> SyntaxNode:
         """Return a copy with another field."""
         fields = [item._fields for item in value] if isinstance(value, list) else value._fields
@@ -140,6 +144,14 @@ class SyntaxNode:
             else:
                 return None
         return "".join(texts)
+
+
+def literal_words(node: SyntaxNode) -> list[str]:
+    """Return the words of a command; `VALUE` for those that are expanded."""
+    if node.kind != "CallExpr":
+        return []
+    literals = [word.literal for word in node.children("Args")]
+    return ["VALUE" if text is None else text.replace("\\\n", "") for text in literals]
 
 
 def read_script(path: str) -> str:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
-from safelaunch.importer import activities
-from safelaunch.importer.findings import Stop, Unresolved, UnsetName, ValueSource
-from safelaunch.importer.shell import effects
-from safelaunch.importer.state import DIFFERING, NAME, SEARCH_PATHS
+from safelaunch.importer import sources
+from safelaunch.importer.findings import Stop, Unresolved, UnsetName, combined
+from safelaunch.importer.state import NAME
 from safelaunch.importer.words import expansion
 
 if TYPE_CHECKING:
     from safelaunch.importer.state import Array, Content, State
     from safelaunch.importer.syntax import SyntaxNode
-
-_LONGEST_SOURCE = 1024  # characters of a line of `setup:`
-_PLAIN = re.compile(r"[\w./:@%+,-]*", re.ASCII)
 
 
 def assign(node: SyntaxNode, state: State) -> None:
@@ -33,12 +28,12 @@ def evaluate(node: SyntaxNode, state: State) -> Content:
             content = _content(node, node.text("Name"), state)
         if not reasons:
             return content
-        return reasons[0].with_content(content, _source(node, state))
+        return sources.with_source(combined(reasons, content), node, state)
     except UnsetName as e:
         state.ask(e)
         return e
     except Unresolved as e:
-        return e.with_content(None, _source(node, state))
+        return sources.with_source(e.with_content(None), node, state)
     except Stop as e:
         return Unresolved(e.reason, e.line or state.line)
 
@@ -75,59 +70,6 @@ def _content(node: SyntaxNode, name: str, state: State) -> str | Array:
     if isinstance(key, int) and key < 0:
         raise state.fail("an element from the end of an array")
     return before | {key: (before.get(key, "") if appends else "") + value}
-
-
-def _source(node: SyntaxNode, state: State) -> ValueSource | None:
-    """Return what bash needs to make a value anew; None if it needs the rest of the script."""
-    value, folder = node.child("Value"), state.folder
-    if value is None or any(map(node.has, ("Append", "Index"))) or not isinstance(folder, str):
-        return None
-    text, start = value.text("Source").encode(), value.span[0]
-    inserted: list[tuple[int, int, str]] = []
-    for part in value.walk():
-        if part.kind == "ParamExp":
-            own = _inserted(part, state)
-            if own is None:
-                return None
-            inserted.append((part.span[0] - start, part.span[1] - start, own))
-        elif not _is_self_contained(part, state):
-            return None
-    if len(text) + sum(len(own) for _, _, own in inserted) > _LONGEST_SOURCE:
-        return None
-    for first, last, own in sorted(inserted, reverse=True):
-        text = text[:first] + (own.encode() or text[first:last]) + text[last:]
-    return ValueSource(text.decode(), folder) if text else None
-
-
-def _inserted(part: SyntaxNode, state: State) -> str | None:
-    """Return what stands for `$x` outside of the script; empty: itself; None if nothing does."""
-    name = part.text("Param")
-    variable = state.variables.get(name)
-    if name in DIFFERING or name == "$" or (variable is None and name in SEARCH_PATHS):
-        return ""
-    if variable is None or any(map(part.has, ("Exp", "Slice", "Repl", "Length", "Excl", "Index"))):
-        return None
-    content = variable.content
-    if isinstance(content, Unresolved) and content.source is not None:
-        is_plain = not set("\"'\\") & set(content.source.text)
-        return content.source.text if is_plain and content.source.folder == state.folder else None
-    return content if isinstance(content, str) and _PLAIN.fullmatch(content) else None
-
-
-def _is_self_contained(part: SyntaxNode, state: State) -> bool:
-    """Whether a part of a value is the same outside of the script, but for its variables."""
-    if part.kind == "ArithmExp":
-        texts = [inner.text("Value") for inner in part.walk() if inner.kind == "Lit"]
-        return {text for text in texts if NAME.fullmatch(text)} <= DIFFERING
-    if part.kind == "CallExpr":
-        words = effects.literal_words(part)
-        if not words or words[0] in state.functions or words[0] == "VALUE":
-            return False
-        return words[0].startswith("python") or not activities.is_launch(words)
-    targets = [redirect.child("Word") for redirect in part.children("Redirs")]
-    return part.kind != "ProcSubst" and all(
-        target is not None and target.literal in ("/dev/null", "1", "2") for target in targets
-    )
 
 
 def _old_content(name: str, state: State) -> Content | None:

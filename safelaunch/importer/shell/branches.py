@@ -64,6 +64,8 @@ def undecided(
         if why.name is not None:
             raise Unresolved(f"{reason} depends on {why.reason}", line, why.name)
         raise Stop(f"{reason} depends on {why.reason}", line)
+    if state.output is not None and effect.prints:
+        state.output.append(Unresolved(why.reason, line, why.name, differs=why.differs))
     _apply(effect, why, state)
     if any(branch.nodes for branch in rest):
         follower.findings.note(line, f"depends on {why.reason}", f"{USER}: not followed")
@@ -76,7 +78,8 @@ def _apply(effect: effects.Effects, why: Unresolved, state: State) -> None:
         state.unresolved_exports = why
     for name in sorted(effect.names):
         reason = f"`{name}` depends on {why.reason}"
-        state.assign(name, Unresolved(reason, state.line, why.name, differs=why.differs))
+        differs = why.differs and name not in effect.texts
+        state.assign(name, Unresolved(reason, state.line, why.name, differs=differs))
         if name in effect.exports:
             state.export(name)
     if effect.folder:
@@ -181,6 +184,7 @@ def for_clause(follower: Follower, command: SyntaxNode, state: State) -> None:
         else:
             _for_numbers(follower, loop, body, state)
     except _UnresolvedRounds as e:
+        state.loop = outer
         _undecided_loop(follower, command, state, e.why)
     finally:
         state.loop = outer
@@ -265,6 +269,7 @@ def while_clause(follower: Follower, command: SyntaxNode, state: State) -> None:
         for _ in range(MOST_ROUNDS):
             follower.conditions(condition, state)
             if state.status is None:
+                state.loop = outer
                 _undecided_loop(follower, command, state, follower.doubt)
                 return
             if (state.status == 0) == command.has("Until"):
@@ -274,6 +279,7 @@ def while_clause(follower: Follower, command: SyntaxNode, state: State) -> None:
                 return
             status = state.status
     except _UnresolvedRounds as e:
+        state.loop = outer
         _undecided_loop(follower, command, state, e.why)
         return
     finally:

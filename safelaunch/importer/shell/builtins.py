@@ -6,7 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from safelaunch.importer.findings import Stop, Unresolved
+from safelaunch.importer.findings import Stop, Unresolved, combined, joined
 from safelaunch.importer.shell import conditions
 from safelaunch.importer.state import CHANGING, NAME, State, Variable
 from safelaunch.importer.words import expansion
@@ -95,7 +95,7 @@ def _unresolved(
     """Do what a builtin does with arguments that the script alone does not say."""
     state.status = None if name in ("[", "test", "read", "cd") else 0
     if name in ("echo", "printf"):
-        _write(state, why)
+        _write(state, _with_marks(name, arguments, why, state))
         if arguments[:1] == ["-v"]:
             _forget(name, [item for item in arguments[1:2] if isinstance(item, str)], state)
     elif name in ("[", "test"):
@@ -112,6 +112,25 @@ def _unresolved(
         BUILTINS[name]([], state)
     elif name in _READERS:
         _forget(name, [item for item in arguments if isinstance(item, str)], state)
+
+
+def _with_marks(
+    name: str, arguments: Sequence[str | Unresolved], why: Unresolved, state: State
+) -> Unresolved:
+    """Return what `echo` and `printf` write, with marks for what differs at each start."""
+    reasons = [item for item in arguments if isinstance(item, Unresolved)]
+    texts = [item if isinstance(item, str) else item.content for item in arguments]
+    words = [text for text in texts if isinstance(text, str)]
+    if len(words) < len(texts) or not all(reason.differs for reason in reasons):
+        return why.as_unmarked()
+    inner = state.fork()
+    inner.output = []
+    BUILTINS[name](words, inner)
+    output = joined(inner.output)
+    if isinstance(output, str):
+        return combined(reasons, output)
+    is_word = name == "printf" and len(words[0].replace("\\n", " ").split()) == 1  # `%d`
+    return combined(reasons, None) if is_word else why.as_unmarked()
 
 
 def _forget(name: str, names: Sequence[str], state: State) -> None:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.importer import posix
 from safelaunch.importer.activities import NOTHING, SETUP, SHELLS, USER
-from safelaunch.importer.findings import DIFFERENT, Stop, Unresolved
+from safelaunch.importer.findings import DIFFERENT, Stop, Unresolved, combined
 from safelaunch.importer.shell import builtins, effects, environments, launches
 from safelaunch.importer.shell.builtins import Return
 from safelaunch.importer.shell.follower import DEEPEST
 from safelaunch.importer.state import SetupLine, Variable
-from safelaunch.importer.syntax import first_line
+from safelaunch.importer.syntax import first_line, literal_words
 from safelaunch.script import quote
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 
 _DIFFERENT_VALUE = "_safelaunch_different"  # in a text for `eval`, where a mark would be a text
+# where a variable in place of a mark would be read as another text than its value
+_NOT_READ_AGAIN = re.compile(rf"'|<<|[\\$]{DIFFERENT}|\{{[^}}]*{DIFFERENT}")
 
 
 # -- in the same shell -----------------------------------------------------------------------------
@@ -111,7 +113,7 @@ def evaluate(follower: Follower, items: Sequence[Item], command: SyntaxNode, sta
     try:
         text = _evaluated(items[1:], state)
     except Unresolved:
-        calls = [effects.literal_words(n)[:1] for n in command.walk() if n.kind == "CallExpr"]
+        calls = [literal_words(n)[:1] for n in command.walk() if n.kind == "CallExpr"]
         if not any(call and environments.is_hook(call[0]) for call in calls):
             raise
         state.status = 0
@@ -124,15 +126,16 @@ def evaluate(follower: Follower, items: Sequence[Item], command: SyntaxNode, sta
 
 def _evaluated(items: Sequence[Item], state: State) -> str:
     """Return the text of `eval`, with a variable for what differs. Raises Unresolved."""
-    texts = list[str]()
+    texts, reasons = list[str](), list[Unresolved]()
     for item in items:
         if isinstance(item, str):
             texts.append(item)
-        elif isinstance(item.content, str) and "'" not in item.content:
-            state.variables[_DIFFERENT_VALUE] = Variable(item.with_content(DIFFERENT))
+        elif isinstance(item.content, str) and not _NOT_READ_AGAIN.search(item.content):
+            reasons.append(item)
+            state.variables[_DIFFERENT_VALUE] = Variable(combined(reasons, DIFFERENT))
             texts.append(item.content.replace(DIFFERENT, f"${{{_DIFFERENT_VALUE}}}"))
         else:
-            raise item
+            raise item.as_unmarked()
     return " ".join(texts)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from safelaunch.importer import activities
 from safelaunch.importer.shell.builtins import OPTIONS
 from safelaunch.importer.shell.environments import CONDAS
-from safelaunch.importer.syntax import interpreter_of
+from safelaunch.importer.syntax import interpreter_of, literal_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,6 +28,7 @@ class Effects:
 
     names: set[str] = field(default_factory=set)
     exports: set[str] = field(default_factory=set)
+    texts: set[str] = field(default_factory=set)  # names that may get several words
     launch: str | None = None
     stop: str | None = None  # what cannot be left out
     ends: list[int] = field(default_factory=list)  # lines of branches left out, which end it
@@ -37,6 +38,7 @@ class Effects:
     folders: list[SyntaxNode] = field(default_factory=list)  # calls of `mkdir`
     interpreter: bool = False
     arguments: bool = False
+    prints: bool = False
     patterns: bool = False  # how patterns of files are expanded
 
     @property
@@ -47,14 +49,6 @@ class Effects:
             self.patterns, self.forgets,
         )  # fmt: skip
         return self.sources and not any(others)
-
-
-def literal_words(node: SyntaxNode) -> list[str]:
-    """Return the words of a command; `VALUE` for those that are expanded."""
-    if node.kind != "CallExpr":
-        return []
-    literals = [word.literal for word in node.children("Args")]
-    return ["VALUE" if text is None else text.replace("\\\n", "") for text in literals]
 
 
 def of_nodes(nodes: Iterable[SyntaxNode], state: State) -> Effects:
@@ -85,18 +79,41 @@ def _collect(
                 continue
             _variables(node, effects)
             _command(node, effects, state)
+            effects.prints = effects.prints or _prints(node)
             name = (literal_words(node) or [""])[0]
             if name in state.functions and name not in functions:
                 functions.add(name)
                 _collect([state.functions[name].body], state, effects, functions)
 
 
+_SILENT = frozenset((
+    ":", "true", "false", "break", "continue", "return", "exit", "shift", "set", "unset", "read",
+    "test", "[", "mkdir", "cd", "sleep", "wait", "kill", "rm", "mapfile", "readarray", "shopt",
+))  # fmt: skip
+
+
+def _prints(node: SyntaxNode) -> bool:
+    """Whether a statement may write to its output."""
+    command = node.child("Cmd")
+    if command is None or command.kind != "CallExpr":
+        return False
+    for redirect in node.children("Redirs"):
+        word = redirect.child("Word")
+        target = (redirect.text("Op"), word.literal if word is not None else None)
+        if target in ((">&", "2"), (">", "/dev/null"), ("&>", "/dev/null")):
+            return redirect.text("N") == "2"
+    words = literal_words(command)
+    return bool(words) and words[0] not in _SILENT
+
+
 def _leaves_loop(node: SyntaxNode, loops: Sequence[tuple[int, int]]) -> bool:
     """Whether a command is `break` or `continue` of a loop that is one of the statements."""
-    if literal_words(node) not in (["break"], ["continue"]):
+    name, *rest = literal_words(node) or [""]
+    if name not in ("break", "continue") or not all(map(str.isdigit, rest[:1])):
         return False
     first, last = node.span
-    return any(start <= first and last <= end for start, end in loops)
+    enclosing = [start for start, end in loops if start <= first and last <= end]
+    return len(enclosing) >= int(rest[0] if rest else 1)
 
 
 def _branches(node: SyntaxNode) -> Iterator[list[SyntaxNode]]:
@@ -120,6 +137,8 @@ def is_end(branch: Sequence[SyntaxNode], state: State, functions: Iterable[str] 
 
 
 def _variables(node: SyntaxNode, effects: Effects) -> None:
+    if node.has("Name") and (node.has("Array") or _has_blank(node.child("Value"))):
+        effects.texts.add(node.text("Name"))
     if node.kind == "CallExpr" and not node.children("Args"):
         effects.names |= {a.text("Name") for a in node.children("Assigns")}
     elif node.kind == "DeclClause":
@@ -138,6 +157,12 @@ def _variables(node: SyntaxNode, effects: Effects) -> None:
         expression = node.child("Exp")
         if expression is not None and expression.text("Op") in ("=", ":="):
             effects.names.add(node.text("Param"))
+
+
+def _has_blank(word: SyntaxNode | None) -> bool:
+    parts = word.children("Parts") if word is not None else []
+    inner = [part for outer in parts for part in (outer, *outer.children("Parts"))]
+    return any(re.search(r"\s", part.text("Value")) for part in inner)
 
 
 def _declaration(node: SyntaxNode, effects: Effects) -> None:

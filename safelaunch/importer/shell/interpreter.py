@@ -21,6 +21,8 @@ from safelaunch.importer.findings import (
     Stop,
     Unresolved,
     UnsetName,
+    combined,
+    joined,
 )
 from safelaunch.importer.jobs import ask_for_differing
 from safelaunch.importer.shell import (
@@ -37,7 +39,7 @@ from safelaunch.importer.shell import (
 from safelaunch.importer.shell.branches import Branch
 from safelaunch.importer.shell.builtins import Break, Exit, Return
 from safelaunch.importer.state import CALLER_VALUE, Function
-from safelaunch.importer.syntax import parse, read_script
+from safelaunch.importer.syntax import literal_words, parse, read_script
 from safelaunch.importer.words import expansion
 from safelaunch.script import quote
 
@@ -217,7 +219,7 @@ class _Interpreter:
             if state.redirection.missing is not None and state.redirection is not redirection:
                 state.status, self.doubt = None, state.fail("a folder that is not there")
         finally:
-            if command is None or effects.literal_words(command) != ["exec"]:
+            if command is None or literal_words(command) != ["exec"]:
                 state.output, state.redirection = output, redirection
                 if any(operator.startswith("<") for operator in operators):
                     state.input = source
@@ -251,7 +253,7 @@ class _Interpreter:
 
     def _items(self, command: SyntaxNode, state: State) -> list[Item]:
         items: list[Item] = []
-        literal = effects.literal_words(command)
+        literal = literal_words(command)
         state.is_condition = literal[:1] in (["["], ["test"])
         try:
             for word in command.children("Args"):
@@ -259,7 +261,7 @@ class _Interpreter:
                 try:
                     with state.marking(reasons):
                         texts = expansion.fields(word, state)
-                    items += [reasons[0].with_content(t) if DIFFERENT in t else t for t in texts]
+                    items += [combined(reasons, t) if DIFFERENT in t else t for t in texts]
                 except Unresolved as e:
                     if isinstance(e, UnsetName):
                         state.ask(e)
@@ -441,11 +443,9 @@ class _Interpreter:
         inner.output, inner.redirection = [], redirections.of_pipe(right, state)
         self.to_exit([left], inner)
         state.input = inner.input
-        failure = next((t for t in inner.output or [] if isinstance(t, Unresolved)), None)
-        text = "".join(t for t in inner.output or [] if isinstance(t, str))
-        output: Item = failure if failure is not None else text
+        output = joined(inner.output or [])
         last = right.child("Cmd")
-        if last is not None and effects.literal_words(last)[:1] == ["tee"]:
+        if last is not None and literal_words(last)[:1] == ["tee"]:
             state.status = 0
             if state.output is not None:
                 for piece in redirections.output_of_tee(right, inner.output or [], state):
@@ -508,15 +508,18 @@ class _Interpreter:
         self.substitutions += 1
         try:
             self.to_exit(statements, inner)
+        except Unresolved as e:
+            raise e if isinstance(e, UnsetName) else e.as_unmarked() from None
         finally:
             self.substitutions -= 1
         state.input = inner.input
-        failure = next((t for t in inner.output or [] if isinstance(t, Unresolved)), None)
-        state.status = None if failure is not None else inner.status
+        output = joined(inner.output or [])
+        state.status = None if isinstance(output, Unresolved) else inner.status
         self._substituted.append(state.status)
-        if failure is not None:
-            raise failure
-        return "".join(t for t in inner.output or [] if isinstance(t, str)).rstrip("\n")
+        if isinstance(output, Unresolved):
+            content = output.content
+            raise output.with_content(content.rstrip("\n") if isinstance(content, str) else None)
+        return output.rstrip("\n")
 
     # -- other texts -------------------------------------------------------------------------------
 
@@ -560,7 +563,7 @@ class _Interpreter:
 
     def _note_unreached(self, tree: SyntaxNode) -> None:
         for node in tree.walk():
-            literal = effects.literal_words(node)
+            literal = literal_words(node)
             if not literal or node.span in self._evaluated or not activities.is_launch(literal):
                 continue
             self.findings.note(

@@ -36,7 +36,10 @@ def other_program(
     finds_port = programs.differs(shown, state)
     state.status, follower.doubt = None, state.fail(f"the result of `{text}`", differs=finds_port)
     if state.output is not None:
-        output = programs.output(shown, state) if failure is None else failure
+        output = programs.output(shown, state) if failure is None else failure.as_unmarked()
+        is_calculated = name in programs.PROGRAMS and name not in programs.FILTERS  # no file
+        if failure is not None and failure.differs and (finds_port or is_calculated):
+            output = failure.with_content(None)
         state.output.append(output)
         if name in programs.PROGRAMS and isinstance(output, str):
             state.status = programs.status(name, output)
@@ -50,9 +53,9 @@ def other_program(
             state.status = 0
         return
     state.status = 0
-    follower.findings.note(line, f"{action.text}: `{text}`", action.outcome)
-    if action.outcome == SETUP:
-        _set_up(shown, state)
+    is_left = action.outcome == SETUP and not _set_up(shown, state)
+    outcome = f"{USER}: before the start" if is_left else action.outcome
+    follower.findings.note(line, f"{action.text}: `{text}`", outcome)
 
 
 def _take_input(name: str, state: State, *, is_known: bool) -> None:
@@ -63,14 +66,16 @@ def _take_input(name: str, state: State, *, is_known: bool) -> None:
         state.input = state.fail(f"what `{name}` leaves of its input")
 
 
-def _set_up(shown: list[str], state: State) -> None:
+def _set_up(shown: list[str], state: State) -> bool:
+    """Let `setup:` run a program; False where the script does not say all of its words."""
     if shown[0] == "mkdir":
         make_folders(shown[1:], state)
     if "VALUE" in shown or any(CALLER_VALUE in word for word in shown):
-        return
+        return False
     names = [word for word in shown[1:] if not word.startswith("-")]
     anywhere = shown[0] != "mkdir" or all(map(os.path.isabs, names))
     add_setup(SetupLine(" ".join(map(quote, shown)), None if anywhere else state.folder), state)
+    return True
 
 
 def add_setup(line: SetupLine, state: State) -> None:

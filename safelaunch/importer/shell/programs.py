@@ -37,8 +37,12 @@ def output(words: list[str], state: State) -> str | Unresolved:
     if program is None or not all(word.isascii() for word in arguments):
         return unresolved
     takes_input = name in FILTERS
-    if takes_input and not isinstance(state.input, str):
-        return state.input if state.input is not None else unresolved
+    if takes_input and isinstance(state.input, Unresolved):
+        content = state.input.content
+        is_word = content is None or (isinstance(content, str) and len(content.split()) == 1)
+        return state.input.with_content(None) if is_word else state.input.as_unmarked()
+    if takes_input and state.input is None:
+        return unresolved
     text = state.input if takes_input and isinstance(state.input, str) else ""
     if not text.isascii():
         return unresolved

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from safelaunch.importer import activities
 from safelaunch.importer.findings import Redirection, Stop, Unresolved
 from safelaunch.importer.shell import effects
+from safelaunch.importer.syntax import literal_words
 from safelaunch.importer.words import expansion
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def _output(operator: str, word: SyntaxNode | None, state: State) -> None:
         return
     if isinstance(target, Unresolved):
         calls = word.walk() if word is not None else ()
-        tee = next((n for n in calls if effects.literal_words(n)[:1] == ["tee"]), None)
+        tee = next((n for n in calls if literal_words(n)[:1] == ["tee"]), None)
         if tee is not None:  # `> >(tee log)`
             state.redirection = of_tee(tee, state)
         elif word is not None and effects.of_nodes([word], state).launch:
@@ -88,7 +89,7 @@ def _check_input(operator: str, word: SyntaxNode | None, state: State) -> None:
 def of_pipe(right: SyntaxNode, state: State) -> Redirection:
     """Return where the output of a launch goes through a pipe into these commands."""
     reader = next((n for n in right.walk() if n.kind == "CallExpr"), None)
-    literal = effects.literal_words(reader) if reader is not None else []
+    literal = literal_words(reader) if reader is not None else []
     if reader is not None and literal[:1] == ["tee"]:
         return of_tee(reader, state)
     program = f"`{literal[0]}`" if literal else "another program"
@@ -138,7 +139,7 @@ def _here_document(redirect: SyntaxNode, statement: SyntaxNode, state: State) ->
     state.input = _or_unresolved(read)
     text = "".join(n.text("Value") for n in content.walk()) if content is not None else ""
     command = statement.child("Cmd")
-    program = ((effects.literal_words(command) if command is not None else []) or [""])[0]
+    program = ((literal_words(command) if command is not None else []) or [""])[0]
     to_file = any(r.text("Op") in _TO_FILE for r in statement.children("Redirs"))
     if activities.is_mentioned(text) and (to_file or program not in ("cat", "read", ":")):
         raise Stop(

@@ -187,14 +187,10 @@ def _ansi(value: str, state: State) -> str:
 def _expansion(part: SyntaxNode, state: State, *, quoted: bool) -> Iterator[Piece]:
     """Yield what becomes of `$...`; where wanted, a mark for what differs at each start."""
     reasons = state.different
-    if reasons is None:
-        yield from _value(part, state, quoted=quoted)
-        return
     try:
-        with state.marking(None):  # a mark in a calculation or a condition would be a wrong value
-            pieces = list(_value(part, state, quoted=quoted))
+        pieces = list(_value(part, state, quoted=quoted))
     except Unresolved as e:
-        if not e.differs or isinstance(e, UnsetName):
+        if reasons is None or not e.differs or isinstance(e, UnsetName):
             raise
         reasons.append(e)
         pieces = _marked(part, e, state, quoted=quoted)
@@ -202,23 +198,39 @@ def _expansion(part: SyntaxNode, state: State, *, quoted: bool) -> Iterator[Piec
 
 
 def _marked(part: SyntaxNode, why: Unresolved, state: State, *, quoted: bool) -> list[Piece]:
-    """Return a value that differs at each start with what else is in it; else the mark alone."""
-    name = part.text("Param")
+    """Return a value that differs at each start with what else is in it; else the mark alone.
+
+    Raises Unresolved where the value could be more than one word, or none.
+    """
+    if part.kind == "CmdSubst":
+        content = why.content if isinstance(why.content, str) else DIFFERENT
+        return [Piece(content, quoted, not quoted)]
+    if part.kind != "ParamExp":
+        return [Piece(DIFFERENT, quoted=True)]
+    name, expression = part.text("Param"), part.child("Exp")
+    operator = expression.text("Op")[-1:] if expression is not None else ""
     variable = state.variables.get(name)
-    if part.kind == "ParamExp" and variable is not None and why.content is not None:
-        is_plain = not any(map(part.has, ("Exp", "Slice", "Repl", "Length", "Excl")))
-        if is_plain and variable.content is why:
-            inner = state.fork()
-            inner.variables[name] = Variable(why.content, variable.is_exported)
-            with inner.marking(None):
-                return list(_value(part, inner, quoted=quoted))
+    if operator == "+" or (variable is not None and variable.content is not why):
+        raise why.as_unmarked()
+    changes = any(map(part.has, ("Slice", "Repl", "Length", "Excl"))) or operator not in "-=?"
+    if variable is None or why.content is None:
+        return [Piece(DIFFERENT, quoted=True)]
+    if not changes:
+        inner = state.fork()
+        inner.variables[name] = Variable(why.content, variable.is_exported)
+        with inner.marking(None):
+            return list(_value(part.without("Exp"), inner, quoted=quoted))
+    if not isinstance(why.content, str) or len(why.content.split()) != 1:
+        raise why.as_unmarked()
     return [Piece(DIFFERENT, quoted=True)]
 
 
 def _value(part: SyntaxNode, state: State, *, quoted: bool) -> Iterator[Piece]:
+    """Yield what becomes of `$...`. A mark in a calculation or a condition would be wrong."""
     state.line = part.line or state.line
     if part.kind == "ParamExp":
-        value = parameters.expand(part, state, _reader, quoted=quoted)
+        with state.marking(None):
+            value = parameters.expand(part, state, _reader, quoted=quoted)
         if isinstance(value, parameters.Alternative):
             pieces = list(_alternative(value.word, state, quoted=quoted))
             yield from pieces or ([Piece("", quoted=True)] if quoted else [])
@@ -231,10 +243,12 @@ def _value(part: SyntaxNode, state: State, *, quoted: bool) -> Iterator[Piece]:
                 state.budget.spend(len(item))
                 yield Piece(item, quoted, not quoted, ends_field=number < last, joint=joint)
     elif part.kind == "CmdSubst":
-        yield Piece(state.substitute(state, part), quoted, not quoted)
+        with state.marking(None):
+            output = state.substitute(state, part)
+        yield Piece(output, quoted, not quoted)
     elif part.kind == "ArithmExp":
         expression = part.child("X")
-        result = arithmetic.evaluate(expression, state, _WordText(state).text) if expression else 0
+        result = calculate(expression, state) if expression else 0
         yield Piece(str(result), quoted, not quoted)
     else:
         raise state.fail(f"a part of a word that is not followed ({part.kind})")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from safelaunch.importer.budget import LONGEST_VALUE
+from safelaunch.importer.findings import combined
 from safelaunch.importer.state import CALLER_VALUE, NAME, Variable
 from safelaunch.importer.words import arithmetic, patterns
 
@@ -149,8 +150,8 @@ def _special(  # noqa: C901, PLR0911, PLR0912 - a case for each special paramete
     if len(name) > _MOST_DIGITS and name.isdigit():
         raise state.fail("an argument of the script with a number that is too large")
     if name in ("@", "*", "#") or name.isdigit():
-        if state.arguments_unresolved is not None:
-            raise state.arguments_unresolved
+        if state.arguments_unresolved is not None:  # any of them may be the one
+            raise state.arguments_unresolved.as_unmarked()
         if name == "#":
             return str(len(state.arguments))
         if not name.isdigit():
@@ -196,7 +197,7 @@ def _conditional(
         reasons: list[Unresolved] = []
         with state.marking(reasons):
             text = words.text(word)
-        state.assign(name, reasons[0].with_content(text) if reasons else text)
+        state.assign(name, combined(reasons, text) if reasons else text)
         return state.text(name) or ""
     return Alternative(word) if word is not None else ""
 

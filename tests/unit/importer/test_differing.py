@@ -61,6 +61,11 @@ def imported(tmp_path: Path, text: str, **answers: str) -> list[str] | str:
         'A=(--nproc_per_node 2)\nA+=(--master_port $RANDOM)\ntorchrun "${A[@]}" t.py',
         f'C="{TORCHRUN} --master_port $RANDOM t.py"\n$C',
         f'C="{TORCHRUN} --master_port $RANDOM t.py"\neval "$C"',
+        "torchrun --master_port ${P:-$RANDOM --nproc_per_node 2} t.py",
+        "P=1\ntorchrun --master_port ${P:+$RANDOM --nproc_per_node 2} t.py",
+        "torchrun --master_port $(echo $RANDOM --nproc_per_node 2) t.py",
+        'P="$RANDOM --nproc_per_node 2"\ntorchrun --master_port ${P:-1} t.py',
+        f"P=1\nfor x in 1; do for y in 1; do lsof -i:$y && break 2; P=2; done; done\n{AT_P}",
     ],
 )
 def test_a_port_that_differs_at_each_start_is_left_to_safelaunch(text: str, tmp_path: Path) -> None:
@@ -90,8 +95,15 @@ def test_a_port_that_differs_at_each_start_is_left_to_safelaunch(text: str, tmp_
         (f"for x in 1 2; do [ -f $x ] && break; P=$x; done\n{AT_P}", "P"),
         (f"{TORCHRUN} --master_port $PORT t.py", "PORT"),
         (f"P=$((PORT + RANDOM))\n{AT_P}", "PORT"),
+        (f"P=1\nif lsof -i:1; then P='2 --no_python'; fi\n{AT_P}", "P"),
         (f"RANDOM=42\n{TORCHRUN} --master_port $RANDOM t.py", "RANDOM"),
         ("SECONDS=0\npython t.py $SECONDS", "SECONDS"),
+        (f"f() {{ P=$2; }}\nf $RANDOM 29500\n{AT_P}", "P"),
+        (f"P=$(cat port-$RANDOM)\n{AT_P}", "P"),
+        (f"P=$(echo 1 $RANDOM | cut -d' ' -f1)\n{AT_P}", "P"),
+        (f"P=$(while :; do lsof -i:1 && break 2; done)\n{AT_P}", "P"),
+        ("X=$([ -f t.py ] && echo a)\npython t.py $X", "X"),
+        (f"P=$RANDOM\n{TORCHRUN} --master_port $P t.py\nMASTER_PORT=$P python t.py", "P"),
     ],
 )
 def test_another_value_that_differs_is_asked_for(text: str, names: str, tmp_path: Path) -> None:
@@ -130,6 +142,11 @@ def test_an_exported_port_of_a_program_without_launcher_is_made_anew_by_setup(
             "export PYTHONPATH=${PYTHONPATH}:$(which x)\nexport PYTHONPATH=$PYTHONPATH:.",
             "export PYTHONPATH=${PYTHONPATH}:$(which x):.",
         ),
+        ("P=0\nexport X=$RANDOM$P", "export X=${RANDOM}0"),
+        ("P=$RANDOM\nexport X=${P}_0", "export X=${RANDOM}_0"),
+        ("P=\nexport X=$(ls a$P)", "export X=$(ls a)"),
+        ("HOSTNAME=a\nexport X=$HOSTNAME-$(date)", "export X=a-$(date)"),
+        ("export master_port=$RANDOM", "export master_port=$RANDOM"),
     ],
 )
 def test_an_export_that_a_program_makes_is_made_by_setup(
@@ -149,6 +166,16 @@ def test_an_export_that_a_program_makes_is_made_by_setup(
         ("P=\"$(which 'a b')\"\nexport X=$P\npython t.py", "P"),
         ("P='a b'\nexport X=$(ls $P)\npython t.py", "X"),
         ("export X=$(ls <(cat y))\npython t.py", "X"),
+        ("F=%s\nexport X=$(eval 'date +$F')\npython t.py", "X"),
+        ("IFS=,\nP=a,b\nexport X=$(ls $P)\npython t.py", "X"),
+        ("A=x\nexport X=$(for A in 1; do date +$A; done)\npython t.py", "X"),
+        ("A=9\nexport X=$( ((RANDOM > A)) && hostname)\npython t.py", "X"),
+        ("X={a,b}$(date)\nexport X\npython t.py", "X"),
+        ("P=2\nexport X=$(echo $P>/dev/null; date)\npython t.py", "X"),
+        ("H=`hostname`\nexport X=`echo $H`\npython t.py", "H"),
+        ("f() { date; }\nexport X=$(xargs f)\npython t.py", "X"),
+        ("set -f\nexport X=$(echo *)$(date)\npython t.py", "X"),
+        ("export X=$(scontrol show hostnames)\npython t.py", "X"),
     ],
 )
 def test_an_export_that_needs_the_script_is_asked_for(
@@ -156,6 +183,99 @@ def test_an_export_that_needs_the_script_is_asked_for(
 ) -> None:
     (tmp_path / "sub").mkdir()
     assert names in imported(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("export A=$RANDOM\nexport B=$A\npython t.py", "A"),
+        ("X=$RANDOM\nX=$X-$X\nexport X\npython t.py", "X"),
+        (f"export MASTER_PORT=$RANDOM\nexport PORT=$MASTER_PORT\n{TORCHRUN} t.py", "MASTER_PORT"),
+        (f"H=$(hostname)\nexport P=$RANDOM\n{TORCHRUN} --rdzv_endpoint $H:$P t.py", "P"),
+        ("export RUN=$(date)\npython t.py\npython t.py", "RUN"),
+        ("S=$RANDOM\nfor i in 1 2; do export X=$S; python t.py; done", "S"),
+    ],
+)
+def test_one_value_in_two_places_is_not_drawn_twice(text: str, names: str, tmp_path: Path) -> None:
+    assert imported(tmp_path, text) == names
+
+
+def test_a_value_of_each_round_is_drawn_in_each_job(tmp_path: Path) -> None:
+    job = "launcher: python\nscript: t.py\nsetup: ['export X=$RANDOM']\n"
+    assert imported(tmp_path, "for i in 1 2; do export X=$RANDOM; python t.py; done") == [job, job]
+
+
+def test_what_a_machine_says_may_stand_in_two_places(tmp_path: Path) -> None:
+    lines = "['export A=$(hostname)', 'export B=$(hostname)']"
+    expected = f"launcher: python\nscript: t.py\nsetup: {lines}\n"
+    assert imported(tmp_path, "export A=$(hostname)\nexport B=$A\npython t.py") == [expected]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "export PATH=/x:$PATH\nexport X=$(which a)\npython t.py",
+        "source v/bin/activate\nexport X=$(which a)\npython t.py",
+        "export TZ=UTC\nexport X=$(date)\npython t.py",
+        "export A=1\nexport X=$(python random.py)\npython t.py",
+        "mkdir a\ncd sub\nexport X=$(ls)\npython t.py",
+    ],
+)
+def test_a_program_that_needs_the_environment_of_the_script_is_not_run_by_setup(
+    text: str, tmp_path: Path
+) -> None:
+    (tmp_path / "sub").mkdir()
+    assert imported(tmp_path, text) == "X"
+
+
+def test_setup_keeps_the_order_of_the_script(tmp_path: Path) -> None:
+    text = "export X=$(which a)\nmodule load b\nexport Y=$(which b)\npython t.py"
+    lines = "['export X=$(which a)', 'module load b', 'export Y=$(which b)']"
+    assert imported(tmp_path, text) == [f"launcher: python\nscript: t.py\nsetup: {lines}\n"]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("export NPROC_PER_NODE=$(nproc)\nswift sft --model x", "NPROC_PER_NODE"),
+        (f"export CUDA_VISIBLE_DEVICES=$(date)\n{TORCHRUN} t.py", "CUDA_VISIBLE_DEVICES"),
+        ("export PYTHONUNBUFFERED=$(date)\npython t.py", "PYTHONUNBUFFERED"),
+    ],
+)
+def test_a_variable_that_safelaunch_reads_or_sets_itself_is_not_made_by_setup(
+    text: str, names: str, tmp_path: Path
+) -> None:
+    assert imported(tmp_path, text) == names
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "deepspeed --hostfile hosts --master_port $P t.py",
+        "deepspeed --include h1:0@h2:0 --master_port $P t.py",
+        "accelerate launch --num_processes 2 --deepspeed_hostfile h --main_process_port $P t.py",
+        f"{TORCHRUN} --rdzv_backend etcd --rdzv_endpoint localhost:$P t.py",
+    ],
+)
+def test_a_port_that_other_machines_need_is_asked_for(text: str, tmp_path: Path) -> None:
+    assert imported(tmp_path, f"P=$RANDOM\n{text}") == "P"
+
+
+def test_only_the_setting_that_differs_is_left_out(tmp_path: Path) -> None:
+    text = f"{TORCHRUN} --master_port $RANDOM -t 3 t.py"
+    assert imported(tmp_path, text) == [f"{JOB}launcher_args:\n  tee: 3\n"]
+
+
+@pytest.mark.parametrize("text", [r"\\$P", r"\$\$$P", "'$P'"])
+def test_a_text_of_eval_that_is_read_otherwise_than_its_value_is_asked_for(
+    text: str, tmp_path: Path
+) -> None:
+    assert imported(tmp_path, f'P=$RANDOM\neval "python t.py {text}"') == "P"
+
+
+def test_a_break_of_more_loops_than_there_are_is_refused(tmp_path: Path) -> None:
+    text = "for i in 1; do if lsof -i:1; then break 2; fi; done\npython t.py"
+    assert "`break` depends" in imported(tmp_path, text)
 
 
 def test_an_answer_is_the_port(tmp_path: Path) -> None:
