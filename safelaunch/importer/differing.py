@@ -170,7 +170,9 @@ def _in_order(script: Sequence[str], lines: Sequence[SetupExport]) -> list[str]:
     """Return the lines of `setup:` in the order of the script."""
     ordered = list[str]()
     for at in range(len(script) + 1):
-        ordered += [line.text for line in lines if line.before == at]
+        exports = [line for line in lines if line.before == at]
+        # `export PATH=... X=$(which a)` asks with the old PATH
+        ordered += [line.text for line in sorted(exports, key=lambda line: line.name == "PATH")]
         ordered += script[at : at + 1]
     return ordered
 

@@ -234,6 +234,11 @@ def test_setup_keeps_the_order_of_the_script(tmp_path: Path) -> None:
     assert imported(tmp_path, text) == [f"launcher: python\nscript: t.py\nsetup: {lines}\n"]
 
 
+def test_setup_changes_the_path_behind_the_programs_of_the_same_line(tmp_path: Path) -> None:
+    job = str(imported(tmp_path, "export PATH=$(hostname):$PATH X=$(which a)\npython t.py"))
+    assert job.index("X=") < job.index("PATH=")
+
+
 @pytest.mark.parametrize(
     ("text", "names"),
     [
