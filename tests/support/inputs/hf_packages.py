@@ -75,6 +75,8 @@ FILES = {
                 default=8, metadata={"aliases": ["--batch", "-b"], "help": "x"}
             )
             log_level: str = field(default="passive", metadata={"choices": levels.keys()})
+            optim: str = field(default="adamw_torch")
+            train_sampling_strategy: str = field(default="random")
             _n_gpu: int = field(init=False, repr=False, default=-1)
             def __post_init__(self):
                 later: int = 3
