@@ -49,7 +49,12 @@ def complaints(folders: Sequence[str]) -> Iterator[Row]:
     with home() as (folder, env):
         path = [os.environ.get(PROGRAMS, ""), _nvidia_smi(folder), env.get("PATH", os.defpath)]
         env["PATH"] = os.pathsep.join(filter(None, path))
-        launches = {_key(launch): launch for launch in recorded_launches(folders)}
+        # a script that makes its folder makes it in the recording alone
+        launches = {
+            _key(launch): launch
+            for launch in recorded_launches(folders)
+            if os.path.isdir(launch.folder)
+        }
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             checked = [*pool.map(partial(_check, env=env), launches.values())]
     lines: dict[tuple[str, str, str], list[str]] = defaultdict(list)
