@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.checks import job_options, visible_gpus
-from safelaunch.checks.answers import Answer, ok, warn
+from safelaunch.checks.answers import Answer, ok, skip, warn
 from safelaunch.checks.environment import cuda_compat, packages, pip_commands
 from safelaunch.checks.environment.dependencies import used_modules
 from safelaunch.checks.registry import check
@@ -38,6 +38,8 @@ _RELEASES = {
     "torchaudio": "https://docs.pytorch.org/audio/main/installation.html (compatibility matrix)",
 }
 _FROM_SOURCE = ("flash-attn", "apex", "causal-conv1d", "mamba-ssm", "deepspeed", "grouped-gemm")
+# torchvision 0.28.0 catches the ImportError of its library, and fails over what that brings
+_LATER_ERRORS = {"torchvision": "RuntimeError: operator torchvision::nms does not exist"}
 
 
 class CompiledLibrary(NamedTuple):
@@ -100,8 +102,13 @@ def _problem(
         problem = f"was built for CUDA {library.cuda}, torch for CUDA {torch['cuda']}: it {effect}"
         return warn(f"{what} {problem}", _rebuild(host, library.package), source)
     if library.symbols:
+        is_cuda = any("cuda" in symbol for symbol in library.symbols)
+        if is_cuda and not torch.get("cuda") and host.get("gpus", "cards"):
+            return skip(f"{what} needs a torch with CUDA, which `torch-build` asks for")
         problem = f"was built for another torch than {torch.get('version') or 'this one'}"
-        lacks = f"ImportError: undefined symbol {library.symbols[0]}"
+        lacks = _LATER_ERRORS.get(
+            library.package, f"ImportError: undefined symbol {library.symbols[0]}"
+        )
         return warn(f"{what} {problem}: {lacks}", _rebuild(host, library.package), source)
     libc = re.match(r"glibc\D*([\d.]+)", str(host.get("system", "libc") or ""))
     newest = cuda_compat.number(library.glibc)
@@ -116,7 +123,7 @@ def _rebuild(host: HostContext, package: str, *options: str) -> str:
     again = ["--force-reinstall", "--no-deps", "--no-cache-dir", *options]
     if package in _FROM_SOURCE:
         again.append("--no-build-isolation")
-    build = re.search(r"\+(cu\d+)$", str(host.get("torch", "version") or ""))
+    build = re.search(r"\+(cu\d+|cpu)$", str(host.get("torch", "version") or ""))
     if package.startswith("torch") and build is not None:
         again += ["--index-url", pip_commands.INDEX + build[1]]
     return pip_commands.install(host, [package], *again)

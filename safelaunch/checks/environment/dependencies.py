@@ -205,7 +205,9 @@ def _conflict(
     """Return who requires another version of a distribution, and the command that cures it."""
     bad = [wish for wish in wishes if _is_unmet(wish, name, installed, modules)]
     listed = ", ".join(
-        f"{wish.by} {installed.get(wish.by, '')}".strip() + f" requires {name}{wish.specifier}"
+        f"{wish.by} {installed.get(wish.by, '')}".strip()
+        + f" requires {name}{wish.specifier}"
+        + (f" for its extra `{name}`" if wish.is_optional else "")
         for wish in bad
     )
     what = f"{name} {installed[name]}" if name in installed else f"{name} is missing"

@@ -81,12 +81,14 @@ def installed_packages(host: HostContext) -> dict[str, str] | None:
 def _unmet(host: HostContext, unmet: Sequence[Pin], installed: Mapping[str, str]) -> Answer:
     order = {name: index for index, name in enumerate(("python", *RECORDED))}
     unmet = sorted(dict.fromkeys(unmet), key=lambda pin: order.get(pin.name, len(order)))
+    files = sorted({pin.where.rpartition(":")[0] for pin in unmet if pin.name != "python"})
+    # a project may state the same in several files
+    unmet = list({(pin.name, pin.specifier): pin for pin in reversed(unmet)}.values())[::-1]
     listed = [
         f"{pin.name} {installed.get(pin.name, 'is missing')} ({pin.where}: `{pin.text}`)"
         for pin in unmet[:_SHOWN]
     ]
     more = f", and {len(unmet) - _SHOWN} more" if len(unmet) > _SHOWN else ""
-    files = sorted({pin.where.rpartition(":")[0] for pin in unmet if pin.name != "python"})
     names = [f"{pin.name}{pin.specifier}" for pin in unmet if pin.name != "python"]
     build = re.search(r"\+(cu\d+)", " ".join(names))  # PyPI does not have these
     index = ["--extra-index-url", pip_commands.INDEX + build[1]] if build else []
@@ -219,7 +221,8 @@ def needed_modules(host: HostContext) -> dict[str, str]:
     # only variables of the job itself: a shell may have them for other work
     env = {name for name, var in host.plan.env.items() if var.value is not None}
     named = [name for name in _WANDB if name in env or name in host.plan.secrets]
-    if named:
+    others = "".join(options.get("report_to", ())).lower()
+    if named and (not others or "all" in others):  # else a tracker is chosen, and it is listed
         needed.setdefault("wandb", named[0])
     disabled = (job_options.variable(host, "WANDB_DISABLED") or "").lower()
     if _wandb_mode(host) == "disabled" or disabled in ("true", "1", "yes", "on"):
@@ -263,7 +266,8 @@ def needed_packages(host: HostContext) -> list[Answer] | Answer | None:
                 f"`{needed[name]}` needs {pip_commands.PROJECTS.get(name, name)}, which "
                 f"{pip_commands.python(host)} does not find",
                 pip_commands.install(host, [name])
-                + (", or `env: {WANDB_MODE: disabled}`" if name == "wandb" else ""),
+                # WANDB_MODE spares no one the package: transformers raises, others import it
+                + (", or `--report_to none`" if "--report_to" in needed[name] else ""),
             )
             for name in missing
         ]

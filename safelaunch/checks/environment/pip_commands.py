@@ -21,16 +21,33 @@ INDEX = "https://download.pytorch.org/whl/"
 SOURCE = "https://pytorch.org/get-started; pytorch issue 172352, PR 175253"
 # module -> what to install, where PyPI has another name for it or another package under it
 PROJECTS = {
-    "PIL": "pillow", "Levenshtein": "python-Levenshtein", "attr": "attrs",
-    "bs4": "beautifulsoup4", "comet_ml": "comet-ml", "cv2": "opencv-python",
-    "dateutil": "python-dateutil", "dotenv": "python-dotenv", "flash_attn": "flash-attn",
-    "google": "protobuf", "hydra": "hydra-core", "liger_kernel": "liger-kernel",
-    "optimi": "torch-optimi", "pytorch_lightning": "pytorch-lightning", "realhf": "areal",
-    "rouge_score": "rouge-score",
+    "Bio": "biopython", "Crypto": "pycryptodome", "IPython": "ipython",
+    "Levenshtein": "python-Levenshtein", "OpenSSL": "pyopenssl", "PIL": "pillow",
+    "absl": "absl-py", "antlr4": "antlr4-python3-runtime", "attr": "attrs",
+    "bs4": "beautifulsoup4", "comet_ml": "comet-ml", "cpuinfo": "py-cpuinfo",
+    "cv2": "opencv-python", "dateutil": "python-dateutil", "docx": "python-docx",
+    "dotenv": "python-dotenv", "faiss": "faiss-cpu", "fitz": "pymupdf",
+    "flash_attn": "flash-attn", "git": "gitpython", "google": "protobuf", "grpc": "grpcio",
+    "hydra": "hydra-core", "jwt": "pyjwt", "liger_kernel": "liger-kernel",
+    "mmseg": "mmsegmentation", "open_clip": "open-clip-torch",
+    "optimi": "torch-optimi", "pynvml": "nvidia-ml-py",
+    "pytorch_lightning": "pytorch-lightning", "realhf": "areal", "rouge_score": "rouge-score",
     "sentence_transformers": "sentence-transformers", "serial": "pyserial",
-    "skimage": "scikit-image", "sklearn": "scikit-learn", "swift": "ms-swift",
-    "transformer_engine": "transformer-engine[pytorch]", "yaml": "pyyaml",
+    "skimage": "scikit-image", "sklearn": "scikit-learn", "skvideo": "scikit-video",
+    "swift": "ms-swift", "transformer_engine": "transformer-engine[pytorch]",
+    "yaml": "pyyaml", "zmq": "pyzmq",
 }  # fmt: skip
+# what brings a module, where PyPI has another program or nothing under its name; setuptools 80 says
+# of pkg_resources "pin to Setuptools<81"
+_SOURCES = {
+    "apex": "git+https://github.com/NVIDIA/apex", "clip": "git+https://github.com/openai/CLIP",
+    "megatron": "megatron-core", "mpl_toolkits": "matplotlib", "pkg_resources": "setuptools<81",
+}  # fmt: skip
+# their set-up imports torch, which pip hides from a build; https://pypi.org/project/flash-attn
+_BUILT_WITH_TORCH = re.compile(
+    r"(flash-attn|causal-conv1d|mamba-ssm|grouped-gemm|transformer-engine|git\+\S+/apex)\b"
+)
+_NO_ISOLATION = "--no-build-isolation"
 _OLDEST_GLIBC = 17  # manylinux2014 is manylinux_2_17
 _REINSTALL = "--force-reinstall"  # else pip leaves another build of the same version in place
 _SYSTEM = ("/usr", "/usr/local")
@@ -48,13 +65,16 @@ def python(host: HostContext) -> str:
 
 def install(host: HostContext, names: Iterable[str], *options: str) -> str:
     """Return the command that installs modules or requirements on the host."""
-    requirements = [PROJECTS.get(name, name) for name in names]
+    listed = (_SOURCES.get(name) or PROJECTS.get(name, name) for name in names)
+    requirements = list(dict.fromkeys(listed))
+    if any(map(_BUILT_WITH_TORCH.match, requirements)) and _NO_ISOLATION not in options:
+        options = (*options, _NO_ISOLATION)
     if "areal" in requirements:  # the launchers of AReaL 0.2 to 1 come with its repository
         return f"in AReaL's checkout{on_host(host)}: `{_pip(host)} -e .`"
     words = shlex.join([*requirements, *options])
     if host.get("python", "prefix") in _SYSTEM:
         return _new_environment(host, words)
-    index = shlex.join(option for option in options if option != _REINSTALL)
+    index = shlex.join(o for o in options if o not in (_REINSTALL, _NO_ISOLATION))
     download = _download(host, shlex.join(requirements), index)
     offline = f"; without internet there, run here: {download}" if download else ""
     return f"`{_pip(host)} {words}`{on_host(host)}{offline}"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from safelaunch.checks import visible_gpus
 from safelaunch.checks.answers import Answer, NotKnown, ok, warn
 from safelaunch.checks.registry import check
+from safelaunch.runtime.units import quantity
 
 if TYPE_CHECKING:
     from safelaunch.checks.context import HostContext
@@ -63,12 +64,12 @@ def threads(host: HostContext) -> Answer | None:
     if not value or not value.isdecimal() or len(value) > 6 or not ranks:  # noqa: PLR2004
         return None
     needed = int(value) * ranks
-    if needed <= usable:
-        return None
+    if needed <= usable or int(value) == 1:
+        return None  # of one thread each, `cores` reports it
     quota = host.get("cores", "quota")
     why = f" (quota of {quota:g} in {host.get('cores', 'quota_from')})" if quota else ""
     return warn(
-        f"{_THREADS}={value} ({origin}) for {ranks} ranks is {needed} threads on {usable} usable "
-        f"cores{why}: they wait for each other",
+        f"{_THREADS}={value} ({origin}) for {quantity(ranks, 'rank')} is {needed} threads on "
+        f"{usable} usable cores{why}: they wait for each other",
         f"`env: {{{_THREADS}: {max(usable // ranks, 1)}}}`",
     )

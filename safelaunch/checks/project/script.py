@@ -109,6 +109,10 @@ def _provide_modules(host: HostContext, names: Sequence[str]) -> str:
     if external:
         install = pip_commands.install(host, external)
         hints.append(f"{install}; or name an interpreter that has them with `python:`")
+    if "megatron" in external:
+        hints.append(
+            "a wheel has `megatron.core` alone: `pythonpath:` names a checkout for the rest"
+        )
     return "; ".join(hints)
 
 

@@ -86,6 +86,19 @@ def test_a_symbol_that_torch_lacks_is_the_error_that_the_import_would_end_with(
     assert "--no-build-isolation" in result.hint
 
 
+def test_torchvision_names_the_error_that_its_import_ends_with(project: Project) -> None:
+    [result] = run_check(project, library("torchvision", symbols=[SYMBOL]))
+    assert "RuntimeError: operator torchvision::nms does not exist" in result.evidence
+
+
+def test_a_torch_without_cuda_is_the_cause_of_missing_symbols_of_cuda(project: Project) -> None:
+    symbols = ["_ZN3c104cuda29c10_cuda_check_implementationEiPKcS2_jb"]
+    build = torch("2.13.0+cpu", None)
+    [result] = run_check(project, library("torchvision", cuda=None, symbols=symbols), build=build)
+    assert result.status == "skip"
+    assert "needs a torch with CUDA" in result.evidence
+
+
 CUDA = {
     "that is not there": (("13",), "it cannot be loaded"),
     "that is there too": (("12", "13"), "it may fail in CUDA calls"),

@@ -160,7 +160,9 @@ def test_the_version_of_an_extra_counts_where_the_package_is_used(
     project: Project, text: str, job: str
 ) -> None:
     [result] = run_check(project, {**MET, "vllm": "0.6.0"}, text, job)
-    assert result.evidence == "vllm 0.6.0: trl 0.24.0 requires vllm<0.11.1,>=0.10.0"
+    assert result.evidence == (
+        "vllm 0.6.0: trl 0.24.0 requires vllm<0.11.1,>=0.10.0 for its extra `vllm`"
+    )
 
 
 def test_an_extra_that_the_project_asks_for_must_be_there(project: Project) -> None:

@@ -97,6 +97,16 @@ def test_the_hint_installs_the_file_itself(project: Project) -> None:
     assert "--extra-index-url https://download.pytorch.org/whl/cu118" in result.hint
 
 
+def test_a_pin_of_two_files_is_named_once(project: Project) -> None:
+    project.write("trl>=0.9\n", "requirements.txt")
+    pins = '[project]\nname = "x"\nversion = "1"\ndependencies = ["trl>=0.9", "peft>=1"]\n'
+    project.write(pins, "pyproject.toml")
+    (result,) = run_checks(project, "requirements", {})
+    assert result.evidence.count("trl is missing (requirements.txt:1") == 1
+    assert "trl is missing (pyproject.toml" not in result.evidence
+    assert result.hint.count("trl>=0.9") == 1
+
+
 def test_what_matters_to_training_comes_first_and_five_are_shown(project: Project) -> None:
     lines = [f"p{at}==1\n" for at in range(9)]
     project.write("".join([*lines, "torch==2.6\n"]), "requirements.txt")
@@ -230,6 +240,31 @@ SILENT = {
 def test_words_that_ask_for_nothing(project: Project, job: str) -> None:
     for id in ("asked-packages", "wandb-login"):  # noqa: A001 - the field's name
         assert run_checks(project, id, {}, TORCHRUN + job) == []
+
+
+@pytest.mark.parametrize("trackers", ["none", "tensorboard", "[swanlab]"])
+def test_a_variable_of_wandb_asks_for_nothing_where_other_trackers_are_chosen(
+    project: Project, trackers: str
+) -> None:
+    job = TORCHRUN + f"args: {{report_to: {trackers}}}\nenv: {{WANDB_PROJECT: x}}\n"
+    answers: dict[Any, Any] = {("module", n): PRESENT for n in ("tensorboard", "swanlab")}
+    answers[("module", "wandb")] = MISSING
+    results = run_checks(project, "asked-packages", {}, job, answers)
+    assert {r.status for r in results} <= {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("job", "cure"),
+    [("args: {report_to: wandb}\n", True), ("env: {WANDB_PROJECT: x}\n", False)],
+    ids=["an option", "a variable"],
+)
+def test_a_missing_wandb_is_cured_by_what_needs_no_wandb(
+    project: Project, job: str, cure: bool
+) -> None:
+    answers = {("module", "wandb"): MISSING}
+    (result,) = run_checks(project, "asked-packages", {}, TORCHRUN + job, answers)
+    assert ("`--report_to none`" in result.hint) is cure
+    assert "WANDB_MODE" not in result.hint  # transformers raises all the same
 
 
 def test_a_shell_with_wandb_asks_for_nothing(project: Project) -> None:

@@ -121,6 +121,11 @@ def test_more_threads_than_cores_are_named(project: Project) -> None:
     assert run_check(project, TWO + "env: {OMP_NUM_THREADS: 4}\n", "threads", facts) == []
 
 
+def test_one_thread_for_each_rank_is_no_matter_of_threads(project: Project) -> None:
+    facts = {"cores": {"usable": 1}}
+    assert run_check(project, TWO + "env: {OMP_NUM_THREADS: 1}\n", "threads", facts) == []
+
+
 def test_lists_of_cores_are_read() -> None:
     assert core_numbers("0-2,8") == {0, 1, 2, 8}
     assert core_numbers("N/A") == set()

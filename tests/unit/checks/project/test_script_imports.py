@@ -71,6 +71,22 @@ def test_a_module_of_the_project_is_never_put_in_place_of_a_library(
     assert "pythonpath" not in hint
 
 
+CURES = {
+    "git": "gitpython",
+    "clip": "git+https://github.com/openai/CLIP",
+    "flash_attn": "flash-attn --no-build-isolation",
+    "apex": "git+https://github.com/NVIDIA/apex --no-build-isolation",
+    "pkg_resources": "'setuptools<81'",
+    "megatron": "megatron-core",
+    "mpl_toolkits": "matplotlib",
+}
+
+
+@pytest.mark.parametrize(("name", "words"), CURES.items(), ids=CURES)
+def test_a_module_is_installed_from_where_it_is(project: Project, name: str, words: str) -> None:
+    assert f"-m pip install {words}`" in result_of(missing(project, name), "imports").hint
+
+
 @pytest.mark.parametrize("requirement", ["Einx_Tools\n", "einx-tools[all]>=2\n"])
 def test_nor_is_it_in_place_of_what_the_requirements_name(
     requirement: str, project: Project
