@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.analysis.option_model import HF, HYDRA, ScriptOptions
@@ -12,10 +13,12 @@ from safelaunch.analysis.options.parsers import (
     argparse_parser,
     click_command,
     fire_function,
+    simple_parsing_config,
     typer_app,
     tyro_config,
 )
 from safelaunch.analysis.options.parsers.hydra import program as hydra_program
+from safelaunch.analysis.options.parsers.jsonargparse import lightning_cli
 from safelaunch.analysis.python import parameters
 from safelaunch.analysis.python.names import Function, Module, Modules, Scope
 from safelaunch.analysis.python.statements import main_guard
@@ -30,18 +33,18 @@ _PARSE_METHODS = {
     "parse_known_args", "parse_intermixed_args", "parse_args_and_config",
     *argparse_parser.PARSE_METHODS,
 }  # fmt: skip
-_MARKS = (b"parse_args", b"parse_known_args", b"parse_intermixed_args", b"Fire", b"tyro", b"typer")
+_MARKS = (
+    b"parse_args", b"parse_known_args", b"parse_intermixed_args", b"Fire", b"tyro", b"typer",
+    b"LightningCLI", b"simple_parsing",
+)  # fmt: skip
 # Frameworks with their own command-line parser, which is not supported here.
 _OTHER_FRAMEWORKS = {
     "tyro.conf": "tyro.conf", "tyro.extras": "tyro.extras",
     "absl.app.run": "absl", "absl.flags": "absl", "draccus.wrap": "draccus",
     "draccus.parse": "draccus", "pyrallis.wrap": "pyrallis", "pyrallis.parse": "pyrallis",
-    "simple_parsing.parse": "simple_parsing", "simple_parsing.ArgumentParser": "simple_parsing",
     "simple_parsing.ArgumentGenerationParser": "simple_parsing",
     "jsonargparse.CLI": "jsonargparse", "jsonargparse.auto_cli": "jsonargparse",
     "jsonargparse.ArgumentParser": "jsonargparse",
-    "lightning.pytorch.cli.LightningCLI": "LightningCLI",
-    "pytorch_lightning.cli.LightningCLI": "LightningCLI",
     "omegaconf.OmegaConf.from_cli": "OmegaConf",
     "docopt.docopt": "docopt", "chz.entrypoint": "chz",
     "chz.nested_entrypoint": "chz", "tap.Tap": "tap",
@@ -54,7 +57,12 @@ _ARGV_CHANGE = re.compile(
 _READ_ONLY_CALLS = frozenset({"join", "print", "info", "debug", "warning", "log", "write", "len"})
 _FILE_CALLS = frozenset({"parse_json_file", "parse_yaml_file", "abspath", "endswith"})
 _COMMANDS = (click_command.is_command, hydra_program.is_main)  # functions that parse when called
-_FUNCTION_CALLS = fire_function.FIRE_CALLS | tyro_config.CALLS
+_FUNCTION_READERS = {
+    **dict.fromkeys(fire_function.FIRE_CALLS, fire_function.read),
+    **dict.fromkeys(tyro_config.CALLS, tyro_config.read),
+    **dict.fromkeys(simple_parsing_config.CALLS, simple_parsing_config.read),
+}
+_METHOD_READERS = (simple_parsing_config, typer_app)
 _DEPTH = 8
 _NAMES = (ast.Name, ast.Attribute)
 _DEFERRED = (ast.Lambda, ast.GeneratorExp, ast.ListComp, ast.DictComp, ast.SetComp)
@@ -114,6 +122,12 @@ class ParseCallFinder:
             self.check_args_file(main)
         return flags
 
+    @cached_property
+    def has_lightning_cli(self) -> bool:
+        """Whether any file of the program mentions LightningCLI."""
+        data = (self.modules.trees.data(path) or b"" for path in self.files)
+        return any(b"LightningCLI" in text for text in data)
+
     def check_single(self, parse_call: ParseCall | None) -> None:
         """Raise Unclear if another call, or a class of the program, may parse the options too."""
         call = None if parse_call is None else parse_call.call
@@ -155,15 +169,16 @@ class ParseCallFinder:
                     self.modules, parse_call.module, parse_call.command, self.files, self.cwd
                 )
             return click_command.read(parse_call.module, parse_call.command)
-        if parse_call.module.dotted(parse_call.call.func) in fire_function.FIRE_CALLS:
-            return fire_function.read(self.modules, parse_call.module, parse_call.call)
-        if parse_call.module.dotted(parse_call.call.func) in tyro_config.CALLS:
-            return tyro_config.read(self.modules, parse_call.module, parse_call.call)
-        if typer_app.is_call(parse_call.module, parse_call.call):
-            return typer_app.read(self.modules, parse_call.module, parse_call.call)
-        flags = argparse_parser.read(
-            self.modules, parse_call.module, parse_call.call, self.callers, self.dead
-        )
+        module, call = parse_call.module, parse_call.call
+        read = _FUNCTION_READERS.get(module.dotted(call.func))
+        reader = next((r for r in _METHOD_READERS if r.is_call(module, call)), None)
+        if reader is not None:
+            read = reader.read
+        if read is not None:
+            return read(self.modules, module, call)
+        if self.has_lightning_cli and lightning_cli.is_call(self.modules, module, call):
+            return lightning_cli.read(self.modules, module, call, self.cwd)
+        flags = argparse_parser.read(self.modules, module, call, self.callers, self.dead)
         if self.checks_argv_first and flags.kind != HF:
             place = parse_call.module.location(parse_call.call)
             raise Unclear("the script tests `sys.argv` first", place)
@@ -270,8 +285,10 @@ class ParseCallFinder:
     def as_parse_call(self, module: Module, call: ast.Call) -> ParseCall | None:
         """Return a call as a ParseCall if it parses a command line, else None."""
         is_method = isinstance(call.func, ast.Attribute) and call.func.attr in _PARSE_METHODS
-        is_parse = is_method or module.dotted(call.func) in _FUNCTION_CALLS
+        is_parse = is_method or module.dotted(call.func) in _FUNCTION_READERS
         is_parse = is_parse or typer_app.is_call(module, call)
+        if not is_parse and self.has_lightning_cli:
+            is_parse = lightning_cli.is_call(self.modules, module, call)
         return ParseCall(module, call) if is_parse else None
 
     def all_calls(self) -> Iterator[ParseCall]:

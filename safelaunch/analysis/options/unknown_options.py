@@ -64,6 +64,9 @@ def option_problems(script_options: ScriptOptions, args: Args) -> Iterator[Optio
         return  # HfArgumentParser reads all options from this file
     if any(word in _LAST_WORDS or word.startswith("@") or word.endswith("=--") for word in words):
         return
+    is_help = (len(word) > len("--h") and "--help".startswith(word) for word in words)
+    if script_options.allows_abbreviations and any(is_help):
+        return
     checker = _CHECKERS.get(script_options.kind, _OptionChecker)
     yield from checker(script_options, args).problems(words)
 

@@ -27,13 +27,14 @@ _SEQUENCES = ("list", "List", "tuple", "Tuple", "set", "Set", "Sequence")
 _MAX_DEPTH = 8
 
 
-class _Field(NamedTuple):
+class ConfigField(NamedTuple):
     """A parameter of a function, or a field of a dataclass."""
 
     name: str
     annotation: ast.expr | None
     has_default: bool
     module: Module
+    default: ast.expr | None = None
 
 
 def read(modules: Modules, module: Module, call: ast.Call) -> ScriptOptions:
@@ -57,7 +58,7 @@ def _options(
     modules: Modules, definition: Definition, prefix: str, *, has_default: bool, depth: int
 ) -> Iterator[Option]:
     """Yield the options of a dataclass or a function; `has_default`: all fields have one."""
-    fields = _fields(modules, definition, depth)
+    fields = config_fields(modules, definition, depth)
     for name, field in fields.items():
         if name.startswith("_") or name.endswith("_"):
             raise Unclear(f"the option of `{name}` is not certain", _place(definition))
@@ -72,7 +73,7 @@ def _options(
         yield _option(modules, field, key, is_optional=is_optional)
 
 
-def _option(modules: Modules, field: _Field, key: str, *, is_optional: bool) -> Option:
+def _option(modules: Modules, field: ConfigField, key: str, *, is_optional: bool) -> Option:
     """Return the option of a field that is no dataclass."""
     place = field.module.location(field.annotation or field.module.tree)
     names: tuple[str, ...] = (f"--{key}",)
@@ -92,7 +93,7 @@ def _option(modules: Modules, field: _Field, key: str, *, is_optional: bool) -> 
     return Option(key, names, place, low, high, value_type, required=not is_optional)
 
 
-def _nested(modules: Modules, field: _Field) -> Definition | None:
+def _nested(modules: Modules, field: ConfigField) -> Definition | None:
     """Return the dataclass of a field; None for another type."""
     node = field.annotation
     if node is None:
@@ -100,7 +101,7 @@ def _nested(modules: Modules, field: _Field) -> Definition | None:
     definition = modules.resolve(field.module, node)
     if definition is None or not isinstance(definition.node, ast.ClassDef):
         return None
-    return definition if _is_dataclass(definition) else None
+    return definition if is_dataclass(definition) else None
 
 
 def _check_plain(modules: Modules, module: Module, node: ast.expr) -> None:
@@ -133,22 +134,22 @@ def _check_plain(modules: Modules, module: Module, node: ast.expr) -> None:
                       module.location(node))  # fmt: skip
 
 
-def _fields(modules: Modules, definition: Definition, depth: int) -> dict[str, _Field]:
+def config_fields(modules: Modules, definition: Definition, depth: int) -> dict[str, ConfigField]:
     """Return the fields of a dataclass, those of its bases first, or a function's parameters."""
     module, node = definition
     if not depth:
         raise Unclear("the classes are nested too deeply", _place(definition))
     if isinstance(node, Function):
         return {field.name: field for field in _parameters(definition, node)}
-    if not _is_dataclass(definition):
+    if not is_dataclass(definition):
         raise Unclear(f"`{node.name}` is not a plain dataclass", _place(definition))
-    fields: dict[str, _Field] = {}
+    fields: dict[str, ConfigField] = {}
     for base in reversed(node.bases):
         if module.dotted(base) != "object":
             parent = modules.resolve(module, base)
             if parent is None:
                 raise Unclear(f"a base of `{node.name}` is not read", _place(definition))
-            fields.update(_fields(modules, parent, depth - 1))
+            fields.update(config_fields(modules, parent, depth - 1))
     for statement in node.body:
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
             field = _field(module, statement, statement.target.id)
@@ -158,7 +159,7 @@ def _fields(modules: Modules, definition: Definition, depth: int) -> dict[str, _
     return fields
 
 
-def _field(module: Module, statement: ast.AnnAssign, name: str) -> _Field | None:
+def _field(module: Module, statement: ast.AnnAssign, name: str) -> ConfigField | None:
     """Return a field of a dataclass; None for one that is no argument."""
     annotation: ast.expr = statement.annotation
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
@@ -177,22 +178,22 @@ def _field(module: Module, statement: ast.AnnAssign, name: str) -> _Field | None
                 return None
             raise Unclear(f"`{name}` is a special field", module.location(statement))
         has_default = bool({"default", "default_factory"} & keywords.keys())
-    return _Field(name, annotation, has_default, module)
+    return ConfigField(name, annotation, has_default, module, default)
 
 
-def _parameters(definition: Definition, node: Function) -> Iterator[_Field]:
+def _parameters(definition: Definition, node: Function) -> Iterator[ConfigField]:
     """Yield the parameters of a function."""
     args = node.args
     if args.vararg or args.kwarg or args.posonlyargs or node.decorator_list:
         raise Unclear(f"the options of `{node.name}` are not certain", _place(definition))
     missing = [False] * (len(args.args) - len(args.defaults))
     for arg, has_default in zip(args.args, [*missing, *[True] * len(args.defaults)], strict=True):
-        yield _Field(arg.arg, arg.annotation, has_default, definition.module)
+        yield ConfigField(arg.arg, arg.annotation, has_default, definition.module)
     for arg, default in zip(args.kwonlyargs, args.kw_defaults, strict=True):
-        yield _Field(arg.arg, arg.annotation, default is not None, definition.module)
+        yield ConfigField(arg.arg, arg.annotation, default is not None, definition.module)
 
 
-def _is_dataclass(definition: Definition) -> bool:
+def is_dataclass(definition: Definition) -> bool:
     """Whether a class has no decorator but `dataclass`."""
     module, node = definition
     decorators = [getattr(d, "func", d) for d in node.decorator_list]
