@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import os
 import re
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.analysis.option_model import HF, HYDRA, ScriptOptions
 from safelaunch.analysis.options.parsers import (
+    absl_flags,
     argparse_parser,
     click_command,
     fire_function,
@@ -35,12 +36,12 @@ _PARSE_METHODS = {
 }  # fmt: skip
 _MARKS = (
     b"parse_args", b"parse_known_args", b"parse_intermixed_args", b"Fire", b"tyro", b"typer",
-    b"LightningCLI", b"simple_parsing",
+    b"LightningCLI", b"simple_parsing", b"absl",
 )  # fmt: skip
 # Frameworks with their own command-line parser, which is not supported here.
 _OTHER_FRAMEWORKS = {
     "tyro.conf": "tyro.conf", "tyro.extras": "tyro.extras",
-    "absl.app.run": "absl", "absl.flags": "absl", "draccus.wrap": "draccus",
+    "absl.flags": "absl", "draccus.wrap": "draccus",
     "draccus.parse": "draccus", "pyrallis.wrap": "pyrallis", "pyrallis.parse": "pyrallis",
     "simple_parsing.ArgumentGenerationParser": "simple_parsing",
     "jsonargparse.CLI": "jsonargparse", "jsonargparse.auto_cli": "jsonargparse",
@@ -99,8 +100,13 @@ class ParseCallFinder:
         if main is None:
             return None
         packages = {full.partition(".")[0] for full in main.imports.values()}
+        has_run = any(
+            isinstance(n, _NAMES) and main.dotted(n) == absl_flags.RUN for n in main.nodes
+        )
         for node in [] if packages.isdisjoint(_PACKAGES) else main.nodes:
             other = _OTHER_FRAMEWORKS.get(main.dotted(node)) if isinstance(node, _NAMES) else None
+            if other == absl_flags.KIND and has_run:
+                continue
             if other is not None:
                 why = f"{other} is not supported"
                 return ScriptOptions(other, main.location(node), is_incomplete=True, why=why)
@@ -171,6 +177,8 @@ class ParseCallFinder:
             return click_command.read(parse_call.module, parse_call.command)
         module, call = parse_call.module, parse_call.call
         read = _FUNCTION_READERS.get(module.dotted(call.func))
+        if module.dotted(call.func) == absl_flags.RUN:
+            read = partial(absl_flags.read, files=self.files)
         reader = next((r for r in _METHOD_READERS if r.is_call(module, call)), None)
         if reader is not None:
             read = reader.read
@@ -286,6 +294,7 @@ class ParseCallFinder:
         """Return a call as a ParseCall if it parses a command line, else None."""
         is_method = isinstance(call.func, ast.Attribute) and call.func.attr in _PARSE_METHODS
         is_parse = is_method or module.dotted(call.func) in _FUNCTION_READERS
+        is_parse |= module.dotted(call.func) == absl_flags.RUN
         is_parse = is_parse or typer_app.is_call(module, call)
         if not is_parse and self.has_lightning_cli:
             is_parse = lightning_cli.is_call(self.modules, module, call)

@@ -162,7 +162,7 @@ OPEN = {
         Options().parse()
     """,
     "tyro": "import tyro\ndef main(lr: float, **more): ...\ntyro.cli(main)\n",
-    "absl": "from absl import app, flags\nFLAGS = flags.FLAGS\napp.run(print)\n",
+    "absl": "from absl import app, flags\nimport tensorflow\napp.run(print)\n",
     "simple_parsing": "import simple_parsing\nsimple_parsing.parse(int)\n",
     "draccus": "import draccus\n@draccus.wrap()\ndef main(cfg): ...\nmain()\n",
     "jsonargparse": "from jsonargparse import CLI\nCLI(print)\n",
