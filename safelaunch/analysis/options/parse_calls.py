@@ -185,7 +185,7 @@ class ParseCallFinder:
         if read is not None:
             return read(self.modules, module, call)
         if self.has_lightning_cli and lightning_cli.is_call(self.modules, module, call):
-            return lightning_cli.read(self.modules, module, call, self.cwd)
+            return lightning_cli.read(self.modules, module, call, self.cwd, self.callers)
         flags = argparse_parser.read(self.modules, module, call, self.callers, self.dead)
         if self.checks_argv_first and flags.kind != HF:
             place = parse_call.module.location(parse_call.call)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 from typing import TYPE_CHECKING
 
 from safelaunch.analysis.option_model import ScriptOptions
@@ -13,6 +14,7 @@ from safelaunch.analysis.options.parsers.jsonargparse.rules import (
     group_keys,
 )
 from safelaunch.analysis.options.parsers.jsonargparse.signature import TypedParameter
+from safelaunch.analysis.python import parameters
 from safelaunch.analysis.python.names import UNKNOWN, Function
 from safelaunch.analysis.python.trees import Unclear
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from safelaunch.analysis.python.names import Definition, Module, Modules
+    from safelaunch.analysis.python.parameters import Callers
 
 KIND = "LightningCLI"
 _CLASSES = frozenset(
@@ -49,7 +52,9 @@ def is_call(modules: Modules, module: Module, call: ast.Call) -> bool:
     return _derived(modules, module, call.func) is not None
 
 
-def read(modules: Modules, module: Module, call: ast.Call, cwd: str | None) -> ScriptOptions:
+def read(
+    modules: Modules, module: Module, call: ast.Call, cwd: str | None, callers: Callers
+) -> ScriptOptions:
     """Return the rules of `LightningCLI(...)`; raise Unclear if the text is not explicit."""
     place = module.location(call)
     arguments: dict[str, ast.expr] = dict(zip(_PARAMETERS, call.args, strict=False))
@@ -60,7 +65,7 @@ def read(modules: Modules, module: Module, call: ast.Call, cwd: str | None) -> S
     if any(isinstance(arg, ast.Starred) for arg in call.args):
         raise Unclear("LightningCLI gets arguments that are not explicit", place)
     for name in _PARSER_CHANGES & arguments.keys():
-        if module.literal(arguments[name]) is not None:
+        if not _is_none(module, arguments[name], callers):
             raise Unclear(f"`{name}` changes the parser of LightningCLI", place)
     runs = module.literal(arguments["run"]) if "run" in arguments else True
     if not isinstance(runs, bool):
@@ -76,6 +81,15 @@ def read(modules: Modules, module: Module, call: ast.Call, cwd: str | None) -> S
             names.append("tune")  # before Lightning 2.0
         commands = {name: _with_method(trainer, name, common) for name in names}
     return ScriptOptions(KIND, place, rules=DottedOptionRules(commands, place, cwd))
+
+
+def _is_none(module: Module, node: ast.expr, callers: Callers) -> bool:
+    """Whether an argument is None, also by a parameter with that default."""
+    if not isinstance(node, ast.Name) or not module.is_local(node):
+        return module.literal(node) is None
+    with contextlib.suppress(Unclear):
+        return not parameters.values(module, node, callers)
+    return False
 
 
 def _derived(
@@ -108,13 +122,13 @@ def _common_keys(
         if node is None or module.literal(node) is None or mode is not None:
             prefixes.add(prefix)
             continue
-        parameters = signature.of_node(modules, module, node)
-        keys.update(group_keys(prefix, parameters))
-        (prefixes if parameters.is_open else groups).add(prefix)
+        taken = signature.of_node(modules, module, node)
+        keys.update(group_keys(prefix, taken))
+        (prefixes if taken.is_open else groups).add(prefix)
     trainer = _trainer(modules, module, call, arguments)
-    parameters = signature.OPEN if trainer is None else signature.of_definition(modules, trainer)
-    keys.update(group_keys("trainer", parameters))
-    (prefixes if parameters.is_open else groups).add("trainer")
+    taken = signature.OPEN if trainer is None else signature.of_definition(modules, trainer)
+    keys.update(group_keys("trainer", taken))
+    (prefixes if taken.is_open else groups).add("trainer")
     linked: set[str] = set()
     checks_required = True
     for definition in _derived(modules, module, call.func) or []:
@@ -209,9 +223,9 @@ def _trainer(
 
 def _with_method(trainer: Definition, name: str, common: ConfigKeys) -> ConfigKeys:
     """Return the keys of a subcommand: those of all, and its method's parameters."""
-    parameters = signature.of_method(trainer, name)
-    if parameters.is_open:
+    taken = signature.of_method(trainer, name)
+    if taken.is_open:
         raise Unclear(f"`Trainer.{name}` is not read", trainer.module.location(trainer.node))
-    own = group_keys("", parameters)
+    own = group_keys("", taken)
     keys = {key: p for key, p in own.items() if key not in _PASSED}
     return common._replace(keys={**common.keys, **keys})

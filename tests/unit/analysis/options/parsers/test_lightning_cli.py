@@ -178,6 +178,15 @@ def test_classes_chosen_on_the_command_line_are_left_open(tmp_path: Path) -> Non
     assert messages(options, "fit --model Model --model.any 3 --data.init_args.x 3") == []
 
 
+@pytest.mark.parametrize(("passed", "is_open"), [("", False), ("None", False), ("['fit']", True)])
+def test_words_that_a_function_passes_on_are_none_or_left_open(
+    tmp_path: Path, passed: str, *, is_open: bool
+) -> None:
+    head = dedent(SCRIPT).partition("if __name__")[0]
+    body = "def main(args=None):\n    LightningCLI(Model, Data, args=args)\n"
+    assert read(tmp_path, f"{head}{body}main({passed})\n").is_incomplete is is_open
+
+
 def test_parser_arguments_are_left_open(tmp_path: Path) -> None:
     script = SCRIPT.replace("(Model, Data)", "(Model, Data, parser_kwargs={'default_env': True})")
     assert read(tmp_path, script).is_incomplete
