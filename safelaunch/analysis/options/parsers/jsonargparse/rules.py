@@ -116,7 +116,9 @@ class DottedOptionRules:
         if index >= len(words):
             if not has_file:  # a file may name the subcommand
                 message = f"a subcommand is missing: one of {choice}"
-                yield OptionProblem("", message, f"put one of {choice} first", self.location)
+                yield OptionProblem(
+                    "subcommand", message, f"put one of {choice} first", self.location
+                )
             return
         keys = self.commands.get(words[index])
         if keys is None:
