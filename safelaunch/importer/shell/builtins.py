@@ -142,6 +142,8 @@ def _forget(name: str, names: Sequence[str], state: State) -> None:
 
 def _write(state: State, text: str | Unresolved) -> None:
     if state.output is not None:
+        if isinstance(text, str):
+            state.budget.spend(len(text))
         state.output.append(text)
 
 

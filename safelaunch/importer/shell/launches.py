@@ -40,6 +40,8 @@ def other_program(
         is_calculated = name in programs.PROGRAMS and name not in programs.FILTERS  # no file
         if failure is not None and failure.differs and (finds_port or is_calculated):
             output = failure.with_content(None)
+        if isinstance(output, str):
+            state.budget.spend(len(output))
         state.output.append(output)
         if name in programs.PROGRAMS and isinstance(output, str):
             state.status = programs.status(name, output)
