@@ -19,7 +19,7 @@ from safelaunch.analysis.options.parsers import (
     tyro_config,
 )
 from safelaunch.analysis.options.parsers.hydra import program as hydra_program
-from safelaunch.analysis.options.parsers.jsonargparse import lightning_cli
+from safelaunch.analysis.options.parsers.jsonargparse import function_cli, lightning_cli
 from safelaunch.analysis.python import parameters
 from safelaunch.analysis.python.names import Function, Module, Modules, Scope
 from safelaunch.analysis.python.statements import main_guard
@@ -36,7 +36,7 @@ _PARSE_METHODS = {
 }  # fmt: skip
 _MARKS = (
     b"parse_args", b"parse_known_args", b"parse_intermixed_args", b"Fire", b"tyro", b"typer",
-    b"LightningCLI", b"simple_parsing", b"absl",
+    b"LightningCLI", b"simple_parsing", b"absl", b"jsonargparse",
 )  # fmt: skip
 # Frameworks with their own command-line parser, which is not supported here.
 _OTHER_FRAMEWORKS = {
@@ -44,7 +44,6 @@ _OTHER_FRAMEWORKS = {
     "absl.flags": "absl", "draccus.wrap": "draccus",
     "draccus.parse": "draccus", "pyrallis.wrap": "pyrallis", "pyrallis.parse": "pyrallis",
     "simple_parsing.ArgumentGenerationParser": "simple_parsing",
-    "jsonargparse.CLI": "jsonargparse", "jsonargparse.auto_cli": "jsonargparse",
     "jsonargparse.ArgumentParser": "jsonargparse",
     "omegaconf.OmegaConf.from_cli": "OmegaConf",
     "docopt.docopt": "docopt", "chz.entrypoint": "chz",
@@ -182,6 +181,8 @@ class ParseCallFinder:
         reader = next((r for r in _METHOD_READERS if r.is_call(module, call)), None)
         if reader is not None:
             read = reader.read
+        if module.dotted(call.func) in function_cli.CALLS:
+            read = partial(function_cli.read, cwd=self.cwd, files=self.files)
         if read is not None:
             return read(self.modules, module, call)
         if self.has_lightning_cli and lightning_cli.is_call(self.modules, module, call):
@@ -294,7 +295,7 @@ class ParseCallFinder:
         """Return a call as a ParseCall if it parses a command line, else None."""
         is_method = isinstance(call.func, ast.Attribute) and call.func.attr in _PARSE_METHODS
         is_parse = is_method or module.dotted(call.func) in _FUNCTION_READERS
-        is_parse |= module.dotted(call.func) == absl_flags.RUN
+        is_parse |= module.dotted(call.func) in (absl_flags.RUN, *function_cli.CALLS)
         is_parse = is_parse or typer_app.is_call(module, call)
         if not is_parse and self.has_lightning_cli:
             is_parse = lightning_cli.is_call(self.modules, module, call)

@@ -42,7 +42,8 @@ class ConfigKeys(NamedTuple):
     """The dotted keys that a command accepts.
 
     Below a prefix in `open_prefixes` any key may be. `groups` are keys that take a mapping or a
-    file of it; `linked` keys get their values from others.
+    file of it; `linked` keys get their values from others. `positionals` are given by their place
+    or in a file; None where their number is not certain.
     """
 
     keys: Mapping[str, TypedParameter]
@@ -50,6 +51,7 @@ class ConfigKeys(NamedTuple):
     open_prefixes: frozenset[str] = frozenset()
     linked: frozenset[str] = frozenset()
     checks_required: bool = True
+    positionals: tuple[TypedParameter, ...] | None = ()
 
     def parent(self, name: str) -> str | None:
         """Return the longest key or open prefix that a name is below."""
@@ -83,15 +85,21 @@ class _KeyUse(NamedTuple):
 class DottedOptionRules:
     """The rules by which a program of jsonargparse refuses its arguments.
 
-    `commands`: the keys of each subcommand; a program without has those of "".
+    `commands`: the keys of each subcommand; a program without has those of "". `top`: what may
+    stand before the subcommand, if that is more than `--config`.
     """
 
     def __init__(
-        self, commands: Mapping[str, ConfigKeys], location: SourceLine, working_dir: str | None
+        self,
+        commands: Mapping[str, ConfigKeys],
+        location: SourceLine,
+        working_dir: str | None,
+        top: ConfigKeys | None = None,
     ) -> None:
         self.commands = commands
         self.location = location
         self.working_dir = working_dir
+        self.top = top
 
     def problems(self, args: Args) -> Iterator[OptionProblem]:
         """Yield what the program refuses."""
@@ -100,6 +108,9 @@ class DottedOptionRules:
             return
         if "" in self.commands:
             yield from self.command_problems(self.commands[""], words, has_file=False)
+            return
+        if self.top is not None:
+            yield from self.nested_problems(self.top, words)
             return
         index, has_file = 0, False
         while index < len(words) and _is_option(words[index]):
@@ -112,21 +123,46 @@ class DottedOptionRules:
                 yield self.misplaced(name)
                 return
             has_file = True
+        yield from self.subcommand_problems(words[index:], has_file=has_file)
+
+    def nested_problems(self, top: ConfigKeys, words: Sequence[str]) -> Iterator[OptionProblem]:
+        """Yield the problems of options, then a subcommand with its own."""
+        index, has_file = 0, False
+        places = len(top.positionals or ())
+        while index < len(words) and (places or _is_option(words[index])):
+            if _is_option(words[index]):
+                name, equals, _ = words[index].partition("=")
+                has_file |= "--config".startswith(name)
+                follows = index + 1 < len(words) and not _is_option(words[index + 1])
+                index += 2 if follows and not equals else 1
+            else:
+                places -= 1
+                index += 1
+        if self.has_dashed_text(top, words[:index]):
+            return
+        problems = [*self.command_problems(top, words[:index], has_file=False)]
+        yield from problems
+        if not problems:
+            yield from self.subcommand_problems(words[index:], has_file=has_file)
+
+    def subcommand_problems(
+        self, words: Sequence[str], *, has_file: bool
+    ) -> Iterator[OptionProblem]:
+        """Yield the problems of a subcommand and the words after it."""
         choice = ", ".join(f"`{command}`" for command in self.commands)
-        if index >= len(words):
+        if not words:
             if not has_file:  # a file may name the subcommand
                 message = f"a subcommand is missing: one of {choice}"
-                yield OptionProblem(
-                    "subcommand", message, f"put one of {choice} first", self.location
-                )
+                fix = f"put one of {choice} {'first' if self.top is None else 'last'}"
+                yield OptionProblem("subcommand", message, fix, self.location)
             return
-        keys = self.commands.get(words[index])
+        keys = self.commands.get(words[0])
         if keys is None:
-            fix = did_you_mean(words[index], list(self.commands)) or f"one of {choice}"
-            message = f"there is no subcommand `{words[index]}`"
-            yield OptionProblem(words[index], message, fix, self.location)
+            fix = did_you_mean(words[0], list(self.commands)) or f"one of {choice}"
+            message = f"there is no subcommand `{words[0]}`"
+            yield OptionProblem(words[0], message, fix, self.location)
             return
-        yield from self.command_problems(keys, words[index + 1 :], has_file=has_file)
+        yield from self.command_problems(keys, words[1:], has_file=has_file)
 
     def misplaced(self, name: str) -> OptionProblem:
         """Return the problem of an option that stands before the subcommand."""
@@ -138,12 +174,19 @@ class DottedOptionRules:
         self, keys: ConfigKeys, words: Sequence[str], *, has_file: bool
     ) -> Iterator[OptionProblem]:
         """Yield the problems of the arguments of one command."""
+        if self.has_dashed_text(keys, words):
+            return
         leading, uses = _split(words)
-        if leading:
-            message = f"`{leading}`: the program accepts no positional arguments here"
-            fix = f"remove `{leading}`, or put its option in front of it"
-            yield OptionProblem(leading, message, fix, self.location)
+        places: list[str] = []
+        if keys.positionals != ():
+            places = [*leading, *(value for use in uses for value in use.values[1:])]
+            uses = [use._replace(values=use.values[:1]) for use in uses]
+        elif leading:
+            message = f"`{leading[0]}`: the program accepts no positional arguments here"
+            fix = f"remove `{leading[0]}`, or put its option in front of it"
+            yield OptionProblem(leading[0], message, fix, self.location)
         names: set[str] = set()
+        is_refused = False
         is_complete = not has_file
         for use in uses:
             name = use.name
@@ -155,11 +198,46 @@ class DottedOptionRules:
                     yield from self.file_problems(keys, key)
             elif name.startswith("--"):
                 names.add(name[2:].removesuffix("+"))
+                is_complete &= not "--config".startswith(name)
             else:
                 is_complete = False
-            yield from self.use_problems(keys, use)
+            problems = [*self.use_problems(keys, use)]
+            is_refused |= bool(problems)
+            yield from problems
+        if keys.positionals and not is_refused:
+            file_names = names if is_complete else None
+            yield from self.place_problems(keys.positionals, places, file_names)
         if is_complete and keys.checks_required:
             yield from self.missing(keys, names)
+
+    def place_problems(
+        self,
+        positionals: tuple[TypedParameter, ...],
+        words: Sequence[str],
+        file_names: set[str] | None,
+    ) -> Iterator[OptionProblem]:
+        """Yield the problems of positional arguments; `file_names` is None if a file is unread."""
+        for parameter, word in zip(positionals, words, strict=False):
+            yield from self.value_problems(parameter.name, parameter, word, None)
+        for parameter in positionals[len(words) :]:
+            if file_names is not None and parameter.name not in file_names:
+                message = f"the program requires the positional argument `{parameter.name}`"
+                fix = f"add the value of `{parameter.name}`, without an option in front of it"
+                yield OptionProblem(parameter.name, message, fix, parameter.location)
+        for word in words[len(positionals) :][:1]:
+            names = ", ".join(f"`{parameter.name}`" for parameter in positionals)
+            message = f"`{word}`: the program accepts no positional arguments after {names}"
+            fix = f"remove `{word}`, or put its option in front of it"
+            yield OptionProblem(word, message, fix, self.location)
+
+    def has_dashed_text(self, keys: ConfigKeys, words: Sequence[str]) -> bool:
+        """Whether a word with dashes and a space may be a positional argument."""
+        return keys.positionals != () and any(
+            word.startswith("-")
+            and " " in word
+            and self.is_unknown(keys, word[2:].partition("=")[0].removesuffix("+"))
+            for word in words
+        )
 
     def use_problems(self, keys: ConfigKeys, use: _KeyUse) -> Iterator[OptionProblem]:
         """Yield the problems of one option."""
@@ -194,6 +272,9 @@ class DottedOptionRules:
         """Return the problem of an option or key that the program does not have."""
         dashes = "--" if word.startswith("-") else ""
         name = word.lstrip("-")
+        if dashes and any(parameter.name == name for parameter in keys.positionals or ()):
+            message = f"the program takes `{name}` as a positional argument, not as `{word}`"
+            return OptionProblem(word, message, f"remove `{word}`, keep its value", place)
         names = [*keys.keys, *keys.groups, *keys.open_prefixes]
         ends = [key for key in names if key.rpartition(".")[2] == name.replace("-", "_")]
         near = did_you_mean(name, names)
@@ -240,6 +321,7 @@ class DottedOptionRules:
         abbreviated = [n for n in names if n not in keys.keys]
         for name, parameter in keys.keys.items():
             is_set = parameter.has_default or name in names or name in keys.linked
+            is_set |= parameter.accepts_none  # Optional[...] without a default is None
             is_set |= any(name.startswith(n) for n in abbreviated)
             if not is_set and parameter.value_type and not parameter.name.startswith("_"):
                 message = f"the program requires `--{name}`"
@@ -251,7 +333,8 @@ class DottedOptionRules:
         name = key.name
         if name in keys.groups or name in keys.open_prefixes or name == "config":
             return
-        parameter = keys.keys.get(name)
+        places = {parameter.name: parameter for parameter in keys.positionals or ()}
+        parameter = keys.keys.get(name) or places.get(name)
         if parameter is not None:
             if key.value is not None:
                 yield from self.value_problems(name, parameter, key.value, key.location)
@@ -308,9 +391,9 @@ def _file_keys(loader: yaml.SafeLoader, node: yaml.Node, path: str) -> Iterator[
                 pending.append((f"{dotted}.", value))
 
 
-def _split(words: Sequence[str]) -> tuple[str, list[_KeyUse]]:
-    """Return the first word before any option, and the options with the words after each."""
-    leading = ""
+def _split(words: Sequence[str]) -> tuple[list[str], list[_KeyUse]]:
+    """Return the words before any option, and the options with the words after each."""
+    leading: list[str] = []
     uses: list[_KeyUse] = []
     for word in words:
         if _is_option(word):
@@ -319,7 +402,7 @@ def _split(words: Sequence[str]) -> tuple[str, list[_KeyUse]]:
         elif uses:
             uses[-1] = uses[-1]._replace(values=(*uses[-1].values, word))
         else:
-            leading = leading or word
+            leading.append(word)
     return leading, uses
 
 

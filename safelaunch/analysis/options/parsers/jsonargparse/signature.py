@@ -27,6 +27,7 @@ class TypedParameter(NamedTuple):
     value_type: str = ""
     accepts_none: bool = False
     has_default: bool = True
+    is_keyword_only: bool = False
 
 
 class CallSignature(NamedTuple):
@@ -103,8 +104,10 @@ def _of_function(module: Module, node: Function) -> CallSignature:
         value_type, accepts_none = _plain_type(module, arg.annotation)
         accepts_none |= isinstance(default, ast.Constant) and default.value is None
         place = module.location(arg)
+        is_keyword_only = arg in args.kwonlyargs
+        has_default = default is not None
         parameters.append(
-            TypedParameter(arg.arg, place, value_type, accepts_none, default is not None)
+            TypedParameter(arg.arg, place, value_type, accepts_none, has_default, is_keyword_only)
         )
     is_open = args.vararg is not None or args.kwarg is not None or bool(args.posonlyargs)
     return CallSignature(tuple(parameters), is_open)

@@ -190,3 +190,12 @@ def test_words_that_a_function_passes_on_are_none_or_left_open(
 def test_parser_arguments_are_left_open(tmp_path: Path) -> None:
     script = SCRIPT.replace("(Model, Data)", "(Model, Data, parser_kwargs={'default_env': True})")
     assert read(tmp_path, script).is_incomplete
+
+
+def test_optional_parameter_without_default_is_not_required(tmp_path: Path) -> None:
+    script = SCRIPT.replace("width: int,", "width: int | None,")
+    assert messages(read(tmp_path, script), "fit") == []
+
+
+def test_abbreviated_config_option_may_set_required_parameters(tmp_path: Path) -> None:
+    assert messages(read(tmp_path), "fit --conf later.yaml") == []
