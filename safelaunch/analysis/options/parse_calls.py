@@ -113,6 +113,9 @@ class ParseCallFinder:
         way = set() if parse_call is None else self.way_to(parse_call)
         self.dead = {node: scope for node, scope in self.dead.items() if scope in way}
         flags = None if parse_call is None else self.options_at(parse_call)
+        if parse_call is not None and self.checks_argv_first and flags and flags.kind != HF:
+            place = parse_call.module.location(parse_call.call)
+            raise Unclear("the script tests `sys.argv` first", place)
         if flags is not None and flags.kind == HYDRA:
             self.check_argv_unchanged()
             return flags  # it refuses its overrides whatever is parsed later
@@ -187,11 +190,7 @@ class ParseCallFinder:
             return read(self.modules, module, call)
         if self.has_lightning_cli and lightning_cli.is_call(self.modules, module, call):
             return lightning_cli.read(self.modules, module, call, self.cwd, self.callers)
-        flags = argparse_parser.read(self.modules, module, call, self.callers, self.dead)
-        if self.checks_argv_first and flags.kind != HF:
-            place = parse_call.module.location(parse_call.call)
-            raise Unclear("the script tests `sys.argv` first", place)
-        return flags
+        return argparse_parser.read(self.modules, module, call, self.callers, self.dead)
 
     def first_in_block(
         self, module: Module, body: Iterable[ast.stmt], depth: int

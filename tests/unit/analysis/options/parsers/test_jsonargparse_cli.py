@@ -149,3 +149,16 @@ def test_keys_of_file_are_judged_with_their_lines(tmp_path: Path) -> None:
 )
 def test_what_is_not_explicit_is_left_open(tmp_path: Path, call: str) -> None:
     assert read(tmp_path, call).is_incomplete
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "import sys\nif len(sys.argv) > 1:\n    CLI(train)",
+        "import sys\nimport fire\nif len(sys.argv) > 1:\n    fire.Fire(train)",
+    ],
+)
+def test_call_that_depends_on_the_number_of_arguments_is_left_open(
+    tmp_path: Path, call: str
+) -> None:
+    assert read(tmp_path, call).is_incomplete
