@@ -2,6 +2,7 @@
 
 The folders on the command line contain checkouts, or unpacked packages, each in a folder with the
 name of its project in it (`verl`, `volcengine+verl`). Nothing of their text is in this repository.
+Where SAFELAUNCH_BENCH_PROGRAMS names an environment with frameworks, framework_runs.py runs those.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from framework_runs import framework_runs
 from rows import Row
 
 from safelaunch.analysis.arithmetic.rules import rules
@@ -40,6 +42,7 @@ def framework_rules(folders: Sequence[str]) -> Iterator[Row]:
         listed = "; ".join(f"{name}: {', '.join(names)}" for name, names in lost.items())
         shown = f"{len(members) - len(lost)}/{len(members)} rules"
         yield Row(what, f"{shown}; gone: {listed}" if lost else shown, "all exist", not lost)
+    yield from framework_runs()
 
 
 def _checkouts(folder: str, project: str) -> Iterator[str]:
