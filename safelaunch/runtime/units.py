@@ -7,7 +7,7 @@ BYTES = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Sequence
+    from typing import Iterable, Sequence
 
 
 def duration(seconds: float) -> str:
@@ -69,3 +69,16 @@ def quantity(number: int | None, noun: str) -> str:
     """Return a number of things: `1 file`, `2,345 files`, `0 processes`."""
     ending = "" if number == 1 else "es" if noun.endswith("s") else "s"
     return f"{number or 0:,} {noun}{ending}"
+
+
+def name_ranks(ranks: Iterable[int]) -> str:
+    """Return `rank 1`, or `ranks 0, 2-5`."""
+    numbers = sorted(ranks)
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    words = ", ".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
+    return f"rank{'s' if len(numbers) > 1 else ''} {words}"

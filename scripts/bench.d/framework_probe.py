@@ -135,7 +135,7 @@ def _enter_group(world: int) -> None:
     torch.init_process_group("fake", store=fake.FakeStore(), rank=0, world_size=world)
 
 
-def judge(case: Case) -> Answer:
+def framework_answer(case: Case) -> Answer:
     """Return what a framework says of a case. It changes this process: once in each."""
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
@@ -163,7 +163,7 @@ def _in_child(case: Case) -> Answer:
     if not child:
         signal.alarm(_LIMIT)
         with contextlib.suppress(BaseException), open(writing, "w", encoding="utf-8") as pipe:
-            json.dump(judge(case), pipe)
+            json.dump(framework_answer(case), pipe)
         os._exit(0)
     os.close(writing)
     with open(reading, encoding="utf-8") as pipe:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import ast
+    from collections.abc import Callable
 
 MAX_BYTES = 2 << 20  # a longer file is data; parsing it would take seconds
 
@@ -86,11 +87,7 @@ class Trees:
         if path in self._trees:
             return self._trees[path]
         if path not in self._outlines:
-            data = self.data(path)
-            tree = None if data is None else _parse(_BLOCK.sub(_stub_block, data + b"\n"))
-            if isinstance(tree, Exception):  # a string or bracket continues at the left margin
-                tree = self.tree(path)
-            self._outlines[path] = tree
+            self._outlines[path] = self._with_stubs(path, _BLOCK, _stub_block)
         return self._outlines[path]
 
     def declarations(self, path: str) -> ast.Module | None:
@@ -99,12 +96,20 @@ class Trees:
         All functions are stubs. transformers' training_args.py: 6 ms instead of 20.
         """
         if path not in self._declarations:
-            data = self.data(path)
-            tree = None if data is None else _parse(_FUNCTION.sub(_stub_function, data + b"\n"))
-            if isinstance(tree, Exception):  # a string or bracket continues at the left margin
-                tree = self.tree(path)
-            self._declarations[path] = tree
+            self._declarations[path] = self._with_stubs(path, _FUNCTION, _stub_function)
         return self._declarations[path]
+
+    def _with_stubs(
+        self,
+        path: str,
+        pattern: re.Pattern[bytes],
+        stub: Callable[[re.Match[bytes]], bytes],
+    ) -> ast.Module | None:
+        data = self.data(path)
+        tree = None if data is None else _parse(pattern.sub(stub, data + b"\n"))
+        if isinstance(tree, Exception):  # a string or bracket continues at the left margin
+            return self.tree(path)
+        return tree
 
     def _read(self, path: str) -> bytes | None:
         try:

@@ -7,19 +7,19 @@ The facts are read from the files of the packages (runtime/facts/site_packages/b
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.checks import job_options, visible_gpus
 from safelaunch.checks.answers import Answer, ok, skip, warn
 from safelaunch.checks.environment import cuda_compat, packages, pip_commands
-from safelaunch.checks.environment.dependencies import used_modules
+from safelaunch.checks.environment.dependencies import module_questions
 from safelaunch.checks.registry import check
 from safelaunch.runtime.units import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from safelaunch.checks.answers import Question
     from safelaunch.checks.context import HostContext
 
 _LOADER = "ld.so(8): symbol lookup, library search"
@@ -52,24 +52,16 @@ class CompiledLibrary(NamedTuple):
     glibc: str | None  # the newest version that it needs
 
 
-def _question(host: HostContext) -> Question | None:
-    modules = used_modules(host) if host.runs_python else []
-    return ("builds", *modules) if modules else None
-
-
-def _questions(host: HostContext) -> Iterator[Question]:
-    question = _question(host)
-    if question is not None:
-        yield question
+_questions = partial(module_questions, "builds")
 
 
 @check("compiled-packages", asks=_questions, needs=("python",), source=_LOADER)
 def compiled_packages(host: HostContext) -> Iterator[Answer]:
     """Whether compiled packages of the job were built for its torch, CUDA and glibc."""
-    question, installed = _question(host), packages.installed_packages(host)
-    if question is None or installed is None:
+    questions, installed = _questions(host), packages.installed_packages(host)
+    if not questions or installed is None:
         return
-    answer = host.answer(*question)
+    answer = host.answer(*questions[0])
     libraries = [
         CompiledLibrary(
             each["package"], each["file"], tuple(each["symbols"]), each["cuda"], each["glibc"]

@@ -10,6 +10,7 @@ metadata.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch import launchers
@@ -79,24 +80,22 @@ def used_modules(host: HostContext) -> list[str]:
     return list(projects)[:_MAX_ROOTS]
 
 
-def _question(host: HostContext) -> Question | None:
-    roots = used_modules(host) if host.runs_python else []
-    return ("requirements", *roots) if roots else None
+def module_questions(name: str, host: HostContext) -> list[Question]:
+    """Return the question of a name about the modules that a job uses; none if it uses none."""
+    modules = used_modules(host) if host.runs_python else []
+    return [(name, *modules)] if modules else []
 
 
-def _questions(host: HostContext) -> Iterator[Question]:
-    question = _question(host)
-    if question is not None:
-        yield question
+_questions = partial(module_questions, "requirements")
 
 
 @check("dependencies", asks=_questions, needs=("python",), source=_SPECIFIED)
 def dependencies(host: HostContext) -> Iterator[Answer]:
     """Whether the packages that the job uses have what they require, in a version they accept."""
-    question, installed = _question(host), packages.installed_packages(host)
-    if question is None or installed is None:
+    questions, installed = _questions(host), packages.installed_packages(host)
+    if not questions or installed is None:
         return
-    answer = host.answer(*question)
+    answer = host.answer(*questions[0])
     roots = set(answer["roots"].values())
     judged, wishes = _wishes(host, answer["requires"], roots)
     unmet = _unsettled(host, wishes, installed, answer["modules"])

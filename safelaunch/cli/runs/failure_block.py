@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from safelaunch.cli.output import escape, wrap
 from safelaunch.runtime.failure import blame
-from safelaunch.runtime.units import duration
+from safelaunch.runtime.units import duration, name_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -159,14 +159,7 @@ def _ranks(members: Sequence[RankFailure]) -> str:
     if not numbers:
         hosts = list(dict.fromkeys(member.host for member in members if member.host))
         return "the launcher" + (f" on {', '.join(hosts[:3])}" if hosts else "")
-    parts: list[list[int]] = []
-    for number in numbers:
-        if parts and number == parts[-1][-1] + 1:
-            parts[-1].append(number)
-        else:
-            parts.append([number])
-    words = ", ".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
-    return f"rank{'s' if len(numbers) > 1 else ''} {words}"
+    return name_ranks(numbers)
 
 
 def _output(failure: Failure, width: int) -> list[str]:

@@ -12,6 +12,7 @@ each node knows its own ranks, and `report` is called again with those of all.
 from __future__ import annotations
 
 from safelaunch.runtime.records import Collective, CollectiveReport, RankCollectives
+from safelaunch.runtime.units import name_ranks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -284,16 +285,3 @@ def location(row: Collective) -> str:
 def _at(row: Collective) -> str:
     place = location(row)
     return f" ({place})" if place else ""
-
-
-def name_ranks(ranks: Iterable[int]) -> str:
-    """Return `rank 1`, or `ranks 0, 2-5`."""
-    numbers = sorted(ranks)
-    parts: list[list[int]] = []
-    for number in numbers:
-        if parts and number == parts[-1][-1] + 1:
-            parts[-1].append(number)
-        else:
-            parts.append([number])
-    words = ", ".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
-    return f"rank{'s' if len(numbers) > 1 else ''} {words}"

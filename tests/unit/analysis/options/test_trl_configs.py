@@ -93,7 +93,7 @@ def test_of_a_program_that_is_not_wholly_read_nothing_is_known(text: str, tmp_pa
 
 
 def test_deep_nesting_is_no_trouble(tmp_path: Path) -> None:
-    read(tmp_path, "import trl\nx = " + ".b".join("a" * 5000) + "\n")
+    assert read(tmp_path, "import trl\nx = " + ".b".join("a" * 5000) + "\n") is None
 
 
 ARGUMENTS = """
