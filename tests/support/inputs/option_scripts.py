@@ -33,9 +33,15 @@ def flags(folder: Path, text: str, **files: str) -> ScriptOptions | None:
     return read_options(write(folder, text, **files), [folder], seconds=30)
 
 
-def option_names(folder: Path, text: str, **files: str) -> set[str]:
-    """Return the options that are read for sure, without the help's."""
+def script_options(folder: Path, text: str, **files: str) -> ScriptOptions:
+    """Return what is read of a script that parses its options."""
     options = flags(folder, text, **files)
     assert options is not None
+    return options
+
+
+def option_names(folder: Path, text: str, **files: str) -> set[str]:
+    """Return the options that are read for sure, without the help's."""
+    options = script_options(folder, text, **files)
     assert not options.is_incomplete, options.why
     return set(options.names()) - {"-h", "--help"}

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from textwrap import dedent
 from typing import TYPE_CHECKING
 
 import pytest
+from support.inputs.option_scripts import script_options
 
-from safelaunch.analysis.options.read import ScriptOptions, read_options
 from safelaunch.analysis.options.unknown_options import option_problems
 from safelaunch.analysis.python.trees import Unclear
 from safelaunch.model import Args
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from safelaunch.analysis.options.read import ScriptOptions
 
 TYPER = """
     import enum
@@ -60,10 +61,7 @@ GROUP = """
 
 
 def read(folder: Path, script: str) -> ScriptOptions:
-    (folder / "train.py").write_text(dedent(script))
-    result = read_options(folder / "train.py", [], seconds=30)
-    assert result is not None
-    return result
+    return script_options(folder, script)
 
 
 def messages(folder: Path, script: str, words: str) -> list[str]:

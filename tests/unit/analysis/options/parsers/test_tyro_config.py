@@ -1,16 +1,17 @@
 from __future__ import annotations
 
-from textwrap import dedent
 from typing import TYPE_CHECKING
 
 import pytest
+from support.inputs.option_scripts import script_options
 
-from safelaunch.analysis.options.read import ScriptOptions, read_options
 from safelaunch.analysis.options.unknown_options import option_problems
 from safelaunch.model import Args
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from safelaunch.analysis.options.read import ScriptOptions
 
 # The verdicts are those of tyro 1.0.17.
 SCRIPT = """
@@ -43,10 +44,7 @@ SCRIPT = """
 
 
 def read(folder: Path, script: str = SCRIPT) -> ScriptOptions:
-    (folder / "train.py").write_text(dedent(script))
-    result = read_options(folder / "train.py", [], seconds=30)
-    assert result is not None
-    return result
+    return script_options(folder, script)
 
 
 @pytest.mark.parametrize(
