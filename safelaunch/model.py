@@ -27,6 +27,9 @@ class Origin:
 
 
 BUILT_IN = Origin("built-in")
+# seconds in which ranks that have lost a peer may fail by themselves, and show how; then they are
+# ended
+PEER_GRACE = 5.0
 
 
 class Slot(Enum):
@@ -254,6 +257,7 @@ class Host:
     identity: str | None = None  # key file on this machine; `~/` is the home folder
     transport: str | None = None  # paramiko or ssh; None: ssh where its configuration needs it
     hub: str | None = None  # online, offline or the address of a mirror
+    start: str | None = None  # launcher or direct, for jobs that do not say it
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,6 +414,8 @@ class Job:
     inputs: tuple[Input, ...] = ()
     prefix: tuple[str, ...] = ()  # words in front of the launcher's command
     python_options: tuple[str, ...] = ()  # of the Python that runs the launcher
+    start: str = "launcher"  # or direct: the ranks are started without it
+    peer_grace: float = PEER_GRACE  # of a direct start, in seconds
 
     @property
     def starts_one_node(self) -> bool:
@@ -434,6 +440,42 @@ class PlanWarning:
     def text(self) -> str:
         """The message, and what to do."""
         return f"{self.message}; {self.fix}" if self.fix else self.message
+
+
+@dataclass(frozen=True, slots=True)
+class RankVariable:
+    """A variable that a launcher sets for all ranks of a node alike.
+
+    `gate` is the condition on the version of a package under which the launcher sets it. `soft`
+    leaves a value that is set already, `append` puts the value behind that one, after a colon.
+    """
+
+    name: str
+    value: Word
+    gate: Gate | None = None
+    soft: bool = False
+    append: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DirectStart:
+    """How the ranks of a node are started without the launcher that its `argv` names.
+
+    `starter` is the path of runtime/ranks/start_ranks.py. Each rank runs `python` and then the
+    words of the program in `argv`. `tested` are the versions
+    of packages for which the variables are known. `grace` is in seconds: how long the other ranks
+    may go on when one has failed.
+    """
+
+    starter: Word
+    python: tuple[Word, ...]
+    count: Word
+    first: int
+    variables: tuple[RankVariable, ...]
+    tested: tuple[Gate, ...]
+    grace: float
+    has_local_rank: bool = False  # whether the program gets `--local-rank=N` first
+    refuses_old_rtx40: bool = False  # whether the launcher sets more for those cards
 
 
 @dataclass(frozen=True, slots=True)
@@ -466,6 +508,7 @@ class NodePlan:
     # variables that each rank sets for itself where it has none of their group, so that a hang
     # leaves evidence: {group: variables}
     evidence: Mapping[str, tuple[EnvVar, ...]] = field(default_factory=dict)
+    ranks: DirectStart | None = None  # set where the ranks are started without the launcher
 
     @property
     def requested(self) -> tuple[str, ...]:

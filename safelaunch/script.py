@@ -8,9 +8,15 @@ from __future__ import annotations
 
 import re
 import shlex
+from typing import TYPE_CHECKING
 
 from safelaunch.environ import BASICS, PROXIES, removals
-from safelaunch.model import EnvVar, NodePlan, Slot, Template, Topology, Word, bind_word
+from safelaunch.model import BUILT_IN, EnvVar, Slot, Template, bind_word, join_words, text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from safelaunch.model import DirectStart, NodePlan, RankVariable, Topology, Word
 
 # What the pasted line has in place of slots that a start would fill. The port is below the
 # ephemeral range (Linux: 32768 and up), so no outgoing connection can use it by chance.
@@ -66,8 +72,11 @@ def launch_script(node: NodePlan, title: str) -> str:
         "# under safelaunch each rank logs to a file of its own; by hand this changes nothing",
         f'[ -z "${{{_SITE}:-}}" ] || export PYTHONPATH="${_SITE}${{PYTHONPATH:+:$PYTHONPATH}}"',
         "",
-        "exec " + _command(node),
     ]
+    if node.ranks is None:
+        blocks.append("exec " + _command(node.argv, node.program))
+    else:
+        blocks += _ranks(node, node.ranks)
     return "\n".join(blocks) + "\n"
 
 
@@ -148,16 +157,57 @@ def _proxies(node: NodePlan) -> list[str]:
     ]
 
 
-def _command(node: NodePlan) -> str:
-    """Return the command with a line for each option, and for the program."""
-    text = quote(node.argv[0])
+def _command(argv: Sequence[Word], program: int) -> str:
+    """Return a command with a line for each option, and for the program, at index `program`."""
+    text = quote(argv[0])
     if text.startswith("-"):
         text = f"-- {text}"
-    for at, word in enumerate(node.argv[1:], 1):
+    for at, word in enumerate(argv[1:], 1):
         shown = quote(word)
-        breaks = shown.startswith(("--", "'--")) or at == node.program > 1
+        breaks = shown.startswith(("--", "'--")) or at == program > 1
         text += f" \\\n  {shown}" if breaks else f" {shown}"
     return text
+
+
+def _ranks(node: NodePlan, ranks: DirectStart) -> list[str]:
+    """Return the lines that start the ranks of a node without the launcher."""
+    launcher = " ".join(map(quote, node.argv)).replace("\n", "\n#   ")
+    starter: list[Word] = [*node.argv[: node.prefix], node.interpreter.word, "-I", "-S", "-B"]
+    starter += [ranks.starter, join_words("--ranks=", ("", ranks.count))]
+    starter += [f"--first={ranks.first}"] if ranks.first else []
+    starter += [f"--grace={ranks.grace:g}"]
+    starter += ["--local-rank"] if ranks.has_local_rank else []
+    starter.append("--")
+    return [
+        "# what the launcher sets for its ranks; it would start the same with",
+        f"#   {launcher}",
+        *map(_rank_variable, ranks.variables),
+        "# each rank gets RANK, LOCAL_RANK, ROLE_RANK and TORCHELASTIC_ERROR_FILE beside these",
+        "exec " + _command((*starter, *rank_words(node, ranks)), 0),
+    ]
+
+
+def rank_words(node: NodePlan, ranks: DirectStart) -> tuple[Word, ...]:
+    """Return the command of each rank of a node that is started without its launcher."""
+    words = [_without_escapes(word) for word in node.argv[node.program :]]
+    if ranks.python and words[0] == "--module":
+        words[0] = "-m"
+    return (*ranks.python, *words)
+
+
+def _without_escapes(word: Word) -> Word:
+    """Return a word as torch's elastic agent passes it on (launchers.common.for_elastic)."""
+    if isinstance(word, str):
+        return word.replace("$$", "$")
+    return text(*(p if isinstance(p, Slot) else p.replace("$$", "$") for p in word.parts))
+
+
+def _rank_variable(var: RankVariable) -> str:
+    if var.soft:
+        return _export(EnvVar(var.name, var.value, BUILT_IN, soft=True))
+    if var.append:
+        return f'export {var.name}="${{{var.name}:+${var.name}:}}"{quote(var.value)}'
+    return f"export {var.name}={quote(var.value)}"
 
 
 def paste_line(node: NodePlan, topology: Topology) -> str:

@@ -105,6 +105,9 @@ plan_options = _decorator(
         metavar="N",
         help="Use the first N steps of the profile's ladder (0: none).",
     ),
+    click.option(
+        "--direct", is_flag=True, help="Start the ranks without the launcher (`start: direct`)."
+    ),
     click.option("--smoke", is_flag=True, help="Apply the job's `smoke:` block."),
     click.option("--resume", is_flag=True, help="Continue the job's newest run (`resume_args`)."),
     click.option(
@@ -139,6 +142,7 @@ def read_flags(options: dict[str, Any]) -> Flags:
         debug=options["debug"],
         project_root=options.get("project_root"),
         smoke=options["smoke"],
+        direct=options["direct"],
     )
     if flags.ladder is not None and not flags.workarounds:
         raise ConfigError(

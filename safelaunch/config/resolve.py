@@ -34,6 +34,7 @@ from safelaunch.launchers import load as load_launcher
 from safelaunch.launchers.flag_table import flag_values
 from safelaunch.model import (
     BUILT_IN,
+    PEER_GRACE,
     Args,
     EnvVar,
     Host,
@@ -69,6 +70,7 @@ class Flags(NamedTuple):
     smoke: bool = False
     remote: bool = False  # the job's hosts are others than this machine
     hosts: tuple[str, ...] = ()  # instead of the job's own
+    direct: bool = False
     only_checked: bool = False  # a script that is missing is a finding, no error
 
 
@@ -194,6 +196,9 @@ def _with_flags(tree: Node, flags: Flags, default_name: str) -> Node:
     if flags.profile is not None:
         origin = Origin("--profile")
         tree = overlay(tree, mapping({"profile": scalar(flags.profile, origin)}, origin))
+    if flags.direct:
+        origin = Origin("--direct")
+        tree = overlay(tree, mapping({"start": scalar("direct", origin)}, origin))
     if flags.hosts:
         origin = Origin("--host")
         names = Node("list", origin, items=tuple(scalar(name, origin) for name in flags.hosts))
@@ -322,6 +327,8 @@ def _job(
         origins=origins,
         prefix=values.get("prefix", ()),
         python_options=values.get("python_options", ()),
+        start=values.get("start", "launcher"),
+        peer_grace=values.get("peer_grace", PEER_GRACE),
     )
     _check_names(job, tree)
     return job

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from safelaunch.launchers.flag_table import FlagTable
-    from safelaunch.model import Args, EnvVar, Job, PlanWarning, Word
+    from safelaunch.model import Args, DirectStart, EnvVar, Job, PlanWarning, Word
 
 # launcher -> its module in this package
 NAMES: Mapping[str, str] = MappingProxyType(
@@ -153,6 +153,9 @@ class Launcher(Protocol):
 
     def command(self, launch: Launch, /) -> Command:
         """Return what a node runs. Raises ConfigError where the job does not fit."""
+
+    def direct_start(self, launch: Launch, /) -> DirectStart | str:
+        """Return how a node's ranks are started without the launcher, or why they are not."""
 
     def job_keys(self, line: CommandLine, /) -> JobKeys | None:
         """Return the job that a pasted line means; None: it becomes `launcher: command`."""

@@ -12,8 +12,9 @@ from safelaunch.model import Job, Slot, Word, text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from safelaunch.launchers import Launch
     from safelaunch.launchers.flag_table import FlagTable
-    from safelaunch.model import Args, EnvVar
+    from safelaunch.model import Args, DirectStart, EnvVar
 
 VERSIONS: tuple[str, ...] = ()
 SINGLE: tuple[str, ...] = ()
@@ -92,6 +93,11 @@ def program_of_words(words: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str
     end = next((n for n, w in enumerate(words) if w.startswith("-") or "=" in w), len(words))
     end = min(end, _MAX_NAME)
     return words[:end], words[end:]
+
+
+def direct_start(launch: Launch) -> DirectStart | str:
+    """Return that only the launcher can start its ranks."""
+    return f"safelaunch does not know how {launch.job.launcher} starts its ranks"
 
 
 def imports(_job: Job) -> dict[str, str]:

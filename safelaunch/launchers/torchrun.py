@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from safelaunch.errors import ConfigError
-from safelaunch.launchers import Command, FixedPort, Launch, Rendezvous, common
+from safelaunch.launchers import Command, FixedPort, Launch, Rendezvous, common, direct
 from safelaunch.launchers.common import (
     for_elastic,
     master_addr,
@@ -22,7 +22,7 @@ from safelaunch.launchers.flag_table import FlagTable, check_flags, flag_values
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from safelaunch.model import Args, EnvVar, Job, Word
+    from safelaunch.model import Args, DirectStart, EnvVar, Job, Word
 
 SUMMARY = "torchrun: one process per GPU, static rendezvous on a free port"
 TARGETS = ("script", "module")
@@ -123,6 +123,23 @@ def command(launch: Launch) -> Command:
     words += job.launcher_args.words
     program = for_elastic((*module_or_script(job, "--module"), *job.args.words))
     return Command(argv=(*words, *program), program=len(words), warnings=warnings)
+
+
+def direct_start(launch: Launch) -> DirectStart | str:
+    """Return how the ranks of a node are started without torchrun, or why they are not."""
+    job, flags = launch.job, flag_values(launch.job.launcher_args, FLAGS)
+    own = {*direct.RENDEZVOUS_FLAGS, "role", "no_python"}
+    meeting = direct.reason(job, flags, own) or direct.rendezvous(job, flags)
+    if isinstance(meeting, str):
+        return meeting
+    return direct.start(
+        launch,
+        meeting,
+        python=() if "no_python" in flags else (job.interpreter.word, "-u"),
+        role=flags.get("role", "default"),
+        run_id=flags.get("rdzv_id", "none"),
+        has_local_rank=job.version == "launch",
+    )
 
 
 def imports(_job: Job) -> dict[str, str]:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from safelaunch.config.resolve import Resolved
-    from safelaunch.model import Gate, Host, Interpreter, Job, Placed, Profile, Word
+    from safelaunch.model import DirectStart, Gate, Host, Interpreter, Job, Placed, Profile, Word
     from safelaunch.runtime.start.accelerators import Accelerator
 
 _DEBUG = tuple(
@@ -211,12 +211,23 @@ def _map_words(node: NodePlan, function: Callable[[Word], Word]) -> NodePlan:
         argv=tuple(map(function, node.argv)),
         env={name: _map_variable(var, function) for name, var in node.env.items()},
         files=tuple((name, function(body)) for name, body in node.files),
+        ranks=None if node.ranks is None else _map_ranks(node.ranks, function),
         resume_argv=map_all(node.resume_argv),
         fresh_argv=map_all(node.fresh_argv),
         evidence={
             group: tuple(_map_variable(var, function) for var in rows)
             for group, rows in node.evidence.items()
         },
+    )
+
+
+def _map_ranks(ranks: DirectStart, function: Callable[[Word], Word]) -> DirectStart:
+    return replace(
+        ranks,
+        starter=function(ranks.starter),
+        python=tuple(map(function, ranks.python)),
+        count=function(ranks.count),
+        variables=tuple(replace(var, value=function(var.value)) for var in ranks.variables),
     )
 
 
@@ -299,6 +310,7 @@ def _node(
             f"started below the ladder (`recovery: {{ladder: true}}`): {later} come one step at a "
             "time, each with a restart after an illegal memory access"
         )
+    ranks = _direct_start(launch, command, notes) if job.start == "direct" else None
     node = NodePlan(
         host=host.name,
         node_rank=rank,
@@ -322,10 +334,31 @@ def _node(
         prefix=len(job.prefix),
         open_gates=_open_gates(selection, env, _runs_python(job, command)),
         evidence=evidence.variables(job, command, kind, env, starts_ranks=launcher.STARTS_RANKS),
+        ranks=ranks,
     )
     if resolved.flags.remote and job.assets:
         node = _with_assets_of_host(node, resolved.job, job)
     return node, warnings, notes
+
+
+def _direct_start(launch: Launch, command: Command, notes: list[str]) -> DirectStart | None:
+    """Return how ranks are started without the launcher; where they are not, note the reason."""
+    job = launch.job
+    answer: DirectStart | str = load_launcher(job.launcher).direct_start(launch)
+    if command.single is not None:
+        answer = f"{job.launcher} starts one process here, which is no rank"
+    elif job.prefix and _brings_python(job):
+        answer = f"`{job.prefix[0]}` chooses the Python of the ranks"
+    if isinstance(answer, str):
+        notes.append(f"started by the launcher, not directly: {answer}")
+        return None
+    return answer
+
+
+def _brings_python(job: Job) -> bool:
+    from safelaunch.plan.launch_line.wrappers import finds_python
+
+    return finds_python(job.prefix)
 
 
 def _inherited_names(job: Job) -> tuple[str, ...] | None:
@@ -364,9 +397,9 @@ def _command(launch: Launch, own: Job) -> Command:
     job, launcher = launch.job, load_launcher(launch.job.launcher)
     if not job.prefix:
         return _with_python_options(launcher.command(launch), job)
-    from safelaunch.plan.launch_line.wrappers import finds_python, keeps_process
+    from safelaunch.plan.launch_line.wrappers import keeps_process
 
-    if finds_python(job.prefix) and own.interpreter.path is None:
+    if _brings_python(job) and own.interpreter.path is None:
         python = replace(job.interpreter, path="python")
         launch = launch._replace(job=replace(job, interpreter=python))
     command = _with_python_options(launcher.command(launch), launch.job)
@@ -417,6 +450,8 @@ def _on_host(resolved: Resolved, host: Host) -> Job:
     job = resolved.job
     if job.interpreter.path is None and host.interpreter is not None:
         job = replace(job, interpreter=host.interpreter)
+    if host.start is not None and "start" not in job.origins:
+        job = replace(job, start=host.start)
     if resolved.flags.remote:  # the host's workdir is the project's place there
         place = project_on_host(host, resolved.project)
         if ":" in str(place) and "pythonpath" not in job.origins:

@@ -9,7 +9,8 @@ from safelaunch import model
 from safelaunch.environ import removals
 from safelaunch.errors import RunError
 from safelaunch.model import EnvVar, NodePlan, Plan, PlanWarning, Slot, Supervision, Template
-from safelaunch.script import launch_script
+from safelaunch.plan import direct
+from safelaunch.script import launch_script, rank_words
 
 VERSION = 1
 _CLASSES: dict[str, Any] = {n: c for n, c in vars(model).items() if is_dataclass(c)}
@@ -83,6 +84,14 @@ def _optional(node: NodePlan) -> dict[str, Any]:
             for group in node.evidence.values()
             for var in group
         }
+    ranks = direct.newest(node).ranks
+    if ranks is not None:
+        optional["ranks"] = {
+            "count": str(ranks.count),
+            "first": ranks.first,
+            "argv": [str(word) for word in rank_words(node, ranks)],
+            "env": {var.name: str(var.value) for var in ranks.variables},
+        }
     if node.assets:
         optional["assets"] = [
             {"name": a.name, "path": a.path, "place": str(a.place), "origin": str(a.origin)}
@@ -95,7 +104,7 @@ def script_of(plan: Plan, node: NodePlan) -> str:
     """Return launch.sh of a node."""
     number = plan.manual_node or f"{node.node_rank} of {len(plan.nodes)}"
     title = f"{plan.name}: {plan.launcher}, node {number}"
-    return launch_script(node, title)
+    return launch_script(direct.newest(node), title)
 
 
 def _variable(var: EnvVar) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def request_report(
     binding = [] if (python or "").startswith("~") else preflight.binding(node)
     return machine.agent.ask_first(
         "start.look",
-        commands=[[*binding, python, *preflight.probe_command(run_id)], [python, "-V"]],
+        commands=[[*binding, python, *preflight.probe_command(run_id, node)], [python, "-V"]],
         until_success=True,
         environ=[*NOTEWORTHY, *SCRUBBED, "PATH"],
     )
@@ -85,6 +85,7 @@ class PreparedStart(NamedTuple):
     code: Sequence[CodeFolder] = ()  # of each node, where the project was synced
     launch_files: Sequence[Mapping[str, bytes]] = ()  # record of the code, of each node
     check: RunsCheck | None = None  # of the live runs; None: a start beside any is wanted
+    decisions: tuple[str, ...] = ()  # why ranks are not started as the plan had it
 
     def files(self, rank: int) -> Mapping[str, bytes]:
         """Return the files of a node's run directory that say what code it has."""
@@ -109,6 +110,7 @@ class PreparedStart(NamedTuple):
             rank=rank,
             versions=self.versions[rank],
             more=files,
+            decisions=self.decisions,
         )
         if self.code:
             code = self.code[rank]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from safelaunch.errors import StartError
 from safelaunch.model import Slot, bind_word
+from safelaunch.plan import direct
 from safelaunch.runs import store
 from safelaunch.runtime import backends, commands
 from safelaunch.runtime.progress import checkpoints
@@ -51,10 +52,17 @@ def start(
     run_id = caller.run_id(plan.name)
     report, versions = _report(node, caller, run_id)
     facts = preflight.facts(node, report, run_id)
+    plan, reasons = direct.decide(plan, [preflight.package_versions(node, report.probe)])
     choice = _choose_checkpoint(plan, caller)
     facts |= choice.facts(0, report.home)
     request = start_request(
-        choice.plan, facts, caller, caller.environ, versions=versions, more=more
+        choice.plan,
+        facts,
+        caller,
+        caller.environ,
+        versions=versions,
+        more=more,
+        decisions=reasons,
     )
     if foreground:
         request.run.foreground, request.run.backend = os.getpid(), backends.setsid.NAME
@@ -105,7 +113,7 @@ def _report(node: NodePlan, caller: Caller, run_id: str) -> tuple[MachineReport,
         from safelaunch.runtime.facts.probe import Probe
 
         versions = Probe(request)
-    probe_words = [*preflight.binding(node), python, *preflight.probe_command(run_id)]
+    probe_words = [*preflight.binding(node), python, *preflight.probe_command(run_id, node)]
     probe = commands.run(probe_words, environ=caller.environ)
     works = probe.code == 0
     version = "" if works else commands.run([python, "-V"], environ=caller.environ).last_line

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from safelaunch import environ
 from safelaunch.errors import ConfigError, StartError
 from safelaunch.model import NodePlan, Slot, Template, bind_word
-from safelaunch.plan import gates
+from safelaunch.plan import direct, gates
 from safelaunch.runtime import FOLDER, commands
 from safelaunch.runtime.start import accelerators, run_dir
 
@@ -103,11 +103,23 @@ def binding(node: NodePlan) -> list[str]:
     return prefix
 
 
-def probe_command(run_id: str) -> list[str]:
+def probe_command(run_id: str, node: NodePlan) -> list[str]:
     """Return the arguments of an interpreter that make it print what `facts` reads."""
     with open(os.path.join(FOLDER, "start", "start_probe.py"), encoding="utf-8") as file:
         source = file.read()
-    return ["-I", "-S", "-c", source, str(zlib.crc32(run_id.encode()))]
+    words = ["-I", "-S", "-c", source, str(zlib.crc32(run_id.encode()))]
+    names = direct.packages(node)
+    if names:
+        path = node.env["PYTHONPATH"].value if "PYTHONPATH" in node.env else None
+        words += [path if isinstance(path, str) else "", *names]
+    return words
+
+
+def package_versions(node: NodePlan, probe: CommandResult) -> dict[str, str]:
+    """Return the versions of packages by which a direct start is decided, from a probe."""
+    names = (*direct.packages(node), direct.OLD_RTX40)
+    pairs = (line.split(" ", 1) for line in probe.out.splitlines() if " " in line)
+    return {name: value for name, value in pairs if name in names}
 
 
 def facts(node: NodePlan, report: MachineReport, run_id: str) -> dict[Slot, str]:

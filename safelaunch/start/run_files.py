@@ -52,18 +52,20 @@ def start_request(
     rank: int = 0,
     versions: Mapping[str, str] = MappingProxyType({}),
     more: Mapping[str, bytes] = MappingProxyType({}),
+    decisions: tuple[str, ...] = (),
 ) -> StartRequest:
     """Return the request for a node of an unbound plan on a machine with these facts and `environ`.
 
-    `versions` decide open gates; `more` are further files of the run directory.
+    `versions` decide open gates; `more` are further files of the run directory, `decisions` say
+    what was decided before.
     """
-    node, decisions = gates.decide(plan.nodes[rank], versions)
+    node, reasons = gates.decide(plan.nodes[rank], versions)
     decided = replace(plan, nodes=(*plan.nodes[:rank], node, *plan.nodes[rank + 1 :]))
     bound = bind(decided, facts)
     resume.check(bound)
     node = bound.nodes[rank]
     record = _run_record(bound, rank, facts, caller, environ)
-    record.decisions = decisions
+    record.decisions = (*decisions, *reasons)
     if plan.manual_node is not None:
         manual = plan.manual_node
         record.manual_node = ManualNode(node=manual.number, nodes=manual.nodes)

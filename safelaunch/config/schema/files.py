@@ -78,6 +78,8 @@ _SMALLEST_LOG = 64 << 20  # bytes: a head and a tail that still show how a run b
 _SUCCESS = Block(SUCCESS, "a mapping such as {artifacts: model.safetensors}")
 _RECOVERY = Block(RECOVERY, "a mapping such as {max_restarts: 3}")
 _SYNC = Block(SYNC, "a mapping such as {exclude: [data/]}", Sync)
+_START = Choice(("launcher", "direct"))
+_GRACE = Duration(zero=True)
 _NEEDS = Block(NEEDS, "a mapping such as {gpu_memory: 24GiB, disk: 200GiB}", Needs)
 _INTERPRETER = (
     Key("python", PathText(), "absolute path of the interpreter, or relative to this file"),
@@ -106,6 +108,8 @@ JOB = Schema(
         Key("hosts", ListOf(HOST_NAME, "hosts"), "the machines, in rank order"),
         Key("mixed_precision", Choice(("no", "fp16", "bf16", "fp8")), "passed to accelerate"),
         Key("launcher_args", ArgsType(), "whatever else the launcher itself understands"),
+        Key("start", _START, "direct: start the ranks without the launcher, as it would"),
+        Key("peer_grace", _GRACE, "start: direct: how long other ranks go on after a failure"),
         *_INTERPRETER,
         Key("python_options", WordsType(), "options of the Python that runs the launcher"),
         Key("workdir", PathText(), "working directory, relative to this file; default: its folder"),
@@ -170,6 +174,7 @@ HOST = Schema(
         Key("setup", SetupType(), "shell lines run first on this machine"),
         Key("interface", Text("an interface"), "network interface towards the other nodes"),
         Key("facts", MapOf(Text(), "facts"), "nccl, driver, torch, cuda, p2p: for gates"),
+        Key("start", _START, "direct: for jobs that do not say how their ranks are started"),
         Key("hub", Hub(), "online, offline, or the https:// address of a mirror"),
     ),
 )

@@ -4,7 +4,7 @@ Flags alone do not stop a `default_config.yaml` in the user's cache from choosin
 the job names a config file, one is written to the run directory and passed to it. A pasted line
 means what its config file says: config_file.py turns that into flags.
 """
-# ruff: noqa: PLC0415 - config_file and choices are imported only where a line has a file, or flags
+# ruff: noqa: PLC0415 - config_file, choices and direct are imported only where a job needs them
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from safelaunch.model import PlanWarning, Slot, Word, text
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from safelaunch.model import EnvVar, Job
+    from safelaunch.model import DirectStart, EnvVar, Job
 
 SUMMARY = "accelerate launch: one process per GPU, DeepSpeed and FSDP through its flags or config"
 TARGETS = ("script", "module")
@@ -217,6 +217,16 @@ def command(launch: Launch) -> Command:
         # with one process accelerate runs the script as a child, unless a type needs torchrun
         single="child" if topology.world_size == 1 and kind == "MULTI_GPU" else None,
     )
+
+
+def direct_start(launch: Launch) -> DirectStart | str:
+    """Return how the ranks of a node are started without accelerate, or why they are not."""
+    flags = flag_values(launch.job.launcher_args, FLAGS)
+    if "config_file" in flags:
+        return f"accelerate itself reads {flags['config_file']}"
+    from safelaunch.launchers.accelerate import direct
+
+    return direct.start(launch, flags)
 
 
 def _wrong_values(job: Job, values: Mapping[str, str]) -> Iterator[PlanWarning]:

@@ -42,6 +42,11 @@ CHOICES = {
     "offload_param_device": _OFFLOAD,
     "zero_stage": SettingValues(("0", "1", "2", "3"), effect="DeepSpeed has no such stage"),
 }
+# of all releases from 1.0.1 to 1.15.0 (utils/dataclasses.py, DynamoBackend)
+DYNAMO_BACKENDS = frozenset((
+    "NO", "EAGER", "AOT_EAGER", "INDUCTOR", "AOT_TS_NVFUSER", "NVPRIMS_NVFUSER", "CUDAGRAPHS",
+    "OFI", "FX2TRT", "ONNXRT", "TENSORRT", "AOT_TORCHXLA_TRACE_ONCE", "TORCHXLA_TRACE_ONCE", "TVM",
+))  # fmt: skip
 # torch's own names of members, beside accelerate's
 _TORCH = frozenset({"_HYBRID_SHARD_ZERO2"})
 _UNSET = frozenset({"", "null", "none", "~", "auto"})

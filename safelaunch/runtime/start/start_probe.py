@@ -1,6 +1,7 @@
-"""Run by the job's own interpreter before a start: `python -I -S -c <this text> PORT_SEED`.
+"""Run by the job's own interpreter before a start: `python -I -S -c <this text> PORT_SEED ...`.
 
-Prints a line each: version, usable cores, GPUs, a free port, executable. It must run on any
+Prints a line each: version, usable cores, GPUs, a free port, executable. Where packages are named
+behind the job's PYTHONPATH (`SEED PYTHONPATH PACKAGE...`), also their versions. It must run on any
 Python 3, so that a version that is too old gets a message, not a SyntaxError. The supervisor
 imports it for the port of a later attempt.
 """
@@ -123,6 +124,51 @@ def free_port(seed: int) -> "int | None":
     return None
 
 
+def package_version(name: str, pythonpath: str) -> "str | None":
+    """Return the version of a package, from its own files in the first folder that has it."""
+    for folder in package_folders(pythonpath):
+        for file in ("version.py", "__init__.py"):
+            for line in read(os.path.join(folder, name, file)).splitlines():
+                left, _, value = line.partition("=")
+                if left.split(":")[0].strip() == "__version__" and value.strip()[:1] in ("'", '"'):
+                    return value.strip().strip("'\"")
+        if os.path.exists(os.path.join(folder, name, "__init__.py")):
+            return None  # that one is imported, and does not tell
+    return None
+
+
+def package_folders(pythonpath: str) -> "list[str]":
+    """Return where packages are searched, in order; `-S` has kept `site` from adding its own."""
+    prefix = os.path.dirname(os.path.dirname(sys.executable))
+    environment = read(os.path.join(prefix, "pyvenv.cfg"))
+    number = "python%d.%d" % sys.version_info[:2]
+    folders = [*pythonpath.split(":"), *os.environ.get("PYTHONPATH", "").split(":")]
+    lib, home = [os.path.join(prefix, "lib", number)], os.path.expanduser("~/.local/lib")
+    words = environment.lower().split("include-system-site-packages")
+    if not environment or words[-1].split()[1:2] == ["true"]:
+        folders += [os.path.join(home, number, "site-packages")]
+        lib += [os.path.join(sys.base_prefix, "lib", number), "/usr/local/lib/" + number]
+        lib += ["/usr/lib/python3"]
+    folders += [
+        os.path.join(path, name) for path in lib for name in ("site-packages", "dist-packages")
+    ]
+    return [folder for folder in folders if folder]
+
+
+def is_old_rtx40(root: str = "/") -> bool:
+    """Whether there are several GPUs, an RTX 40 among them, and a driver below 550.40.07.
+
+    For these alone accelerate sets NCCL_P2P_DISABLE (utils/environment.py).
+    """
+    folder = os.path.join(root, "proc/driver/nvidia")
+    cards = names(os.path.join(folder, "gpus"))
+    models = [read(os.path.join(folder, "gpus", card, "information")) for card in cards]
+    words = read(os.path.join(folder, "version")).split()
+    versions = [word for word in words if word.count(".") >= 1 and word.replace(".", "").isdigit()]
+    driver = [int(part) for part in versions[0].split(".")] if versions else []
+    return len(cards) > 1 and any("RTX 40" in text for text in models) and driver < [550, 40, 7]
+
+
 def can_bind(port: int) -> bool:
     """Whether the port is free on all interfaces, IPv4 and IPv6, as TCPStore will want it."""
     for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):  # noqa: S104
@@ -150,3 +196,9 @@ if __name__ == "__main__":
     print("gpus", gpus())
     print("port", free_port(int(sys.argv[1])))
     print("executable", sys.executable)
+    for package in sys.argv[3:]:
+        found_version = package_version(package, sys.argv[2])
+        if found_version:
+            print(package, found_version)
+    if sys.argv[3:]:
+        print("old_rtx40", "yes" if is_old_rtx40() else "no")

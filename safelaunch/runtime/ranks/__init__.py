@@ -1,0 +1,1 @@
+"""Starts ranks without a launcher: on the machine of the job, by its own interpreter."""

@@ -1,0 +1,195 @@
+"""Starts the ranks of one node, and ends all of them where one fails: no launcher beside it.
+
+    python -I -S -B start_ranks.py --ranks=N [--first=R] [--grace=SECONDS] [--local-rank] -- WORD...
+
+Each rank runs the words in this environment, with RANK (from R on), LOCAL_RANK, ROLE_RANK and
+TORCHELASTIC_ERROR_FILE of its own, in a session of its own, as torch's elastic agent starts it
+(torch/distributed/elastic/multiprocessing). `--local-rank` is torch.distributed.launch, which adds
+that option to the words of the program.
+
+Where a rank fails, the others may go on for `--grace` seconds: what they lost, and their own
+traceback, is worth more than their time. Then they get TERM and, after PATIENCE, KILL. TERM, INT,
+HUP and QUIT go on to all ranks. The exit code is that of the first rank that failed, of a signal
+128 + its number, as in a shell.
+
+No rank is reaped here: a zombie shows the supervisor, which is no parent of it, how the rank ended.
+
+Any Python 3 of the job may run it: no syntax newer than 3.5.
+"""
+
+import os
+import signal
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+PATIENCE = 30.0  # seconds between TERM and KILL: the agent's own (shutdown_timeout)
+AFTER_KILL = 5.0  # seconds for a rank that was killed; one in a driver may never end
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)  # what Python ignores, and a child would inherit
+NOT_RUN = 127  # exit code of a shell for a program that is not there
+
+
+class Ranks:
+    """The ranks of a node: which of them run, and which one failed first."""
+
+    def __init__(self, first: int, words: "list[str]", local_rank_at: int) -> None:
+        self.first = first
+        self.words = words
+        self.local_rank_at = local_rank_at  # index of `--local-rank=N` in the words; -1 for none
+        self.pids = []  # type: list[int]
+        self.running = set()  # type: set[int]
+        self.code = 0  # of the first failure
+
+    def start(self, local: int, errors: str) -> None:
+        """Start a rank. Raises OSError."""
+        number = str(self.first + local)
+        environment = dict(os.environ, RANK=number, LOCAL_RANK=str(local), ROLE_RANK=number)
+        environment["TORCHELASTIC_ERROR_FILE"] = error_file(errors, local)
+        words = list(self.words)
+        if self.local_rank_at >= 0:
+            words.insert(self.local_rank_at, "--local-rank=%d" % local)
+        pid = os.fork()
+        if pid == 0:
+            run(words, environment)
+        self.pids.append(pid)
+        self.running.add(pid)
+
+    def update(self) -> bool:
+        """Look which ranks have ended; return whether one of them has failed."""
+        for pid in sorted(self.running):
+            # WNOWAIT leaves the zombie, and with it the exit status
+            info = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if info is None:
+                continue
+            self.running.discard(pid)
+            if info.si_status:
+                is_code = info.si_code == os.CLD_EXITED
+                self.code = self.code or (info.si_status if is_code else 128 + info.si_status)
+        return bool(self.code)
+
+    def send(self, signum: int) -> None:
+        """Send a signal to the process group of each rank that runs, and to all it has started."""
+        for pid in self.pids:
+            if pid in self.running:
+                try:
+                    os.killpg(pid, signum)
+                except OSError:  # it is not yet the leader of a group, or has just ended
+                    try:
+                        os.kill(pid, signum)
+                    except OSError:
+                        pass
+
+    def wait(self, until: "float | None") -> int:
+        """Wait until something happens; return the signal, or 0 where none has come in time."""
+        rest = None if until is None else max(until - time.monotonic(), 0.0)
+        awaited = {signal.SIGCHLD, *STOPS}
+        if rest is None:
+            return int(signal.sigwaitinfo(awaited).si_signo)
+        info = signal.sigtimedwait(awaited, rest)
+        return int(info.si_signo) if info else 0
+
+
+def error_file(folder: str, local: int) -> str:
+    """Return where a rank may write what it failed of, in a folder of its own; "" for nowhere."""
+    if not folder:
+        return ""
+    own = os.path.join(folder, str(local))
+    try:
+        os.makedirs(own, 0o700, exist_ok=True)
+    except OSError:
+        return ""
+    return os.path.join(own, "error.json")
+
+
+def error_folder() -> str:
+    """Return the folder of this attempt's error files; "" for a start by hand."""
+    node, attempt = os.environ.get("SAFELAUNCH_NODE_DIR"), os.environ.get("SAFELAUNCH_ATTEMPT", "1")
+    return os.path.join(node, "errors", "attempt-" + attempt) if node else ""
+
+
+def run(words: "list[str]", environment: "dict[str, str]") -> "NoReturn":
+    """Become the program of a rank, in the child."""
+    try:
+        os.setsid()
+        for signum in RESTORED:
+            signal.signal(signum, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        for name in os.listdir("/proc/self/fd"):
+            if int(name) > 2:  # noqa: PLR2004 - what setup has opened, as the agent closes it
+                try:
+                    os.close(int(name))
+                except OSError:
+                    pass  # that of the listing
+        os.execvpe(words[0], words, environment)  # noqa: S606 - words, no shell
+    except BaseException as e:  # noqa: BLE001 - nothing of this may run on in the child
+        os.write(2, ("safelaunch: cannot start %s: %s\n" % (words[0], e)).encode())
+    finally:
+        os._exit(NOT_RUN)
+
+
+def end(ranks: Ranks, signum: int) -> None:
+    """End what still runs: the signal, then KILL."""
+    ranks.send(signum)
+    for patience, following in ((PATIENCE, signal.SIGKILL), (AFTER_KILL, 0)):
+        until = time.monotonic() + patience
+        while ranks.running and time.monotonic() < until:
+            again = ranks.wait(until)
+            if again in STOPS:
+                ranks.send(again)
+            ranks.update()
+        if ranks.running and following:
+            ranks.send(following)
+
+
+def follow(ranks: Ranks, grace: float) -> int:
+    """Wait for all ranks; return the exit code of the first one that failed."""
+    until = None  # type: float | None
+    while ranks.running:
+        signum = ranks.wait(until)
+        if ranks.update() and until is None:
+            until = time.monotonic() + grace
+        if signum in STOPS:
+            end(ranks, signum)
+            return ranks.code or 128 + signum
+        if until is not None and ranks.running and time.monotonic() >= until:
+            end(ranks, signal.SIGTERM)
+    return ranks.code
+
+
+def main(arguments: "list[str]") -> int:
+    """Start the ranks, wait for their end, and return the exit code."""
+    at = arguments.index("--")
+    values = {}  # type: dict[str, str]
+    for option in arguments[:at]:
+        name, _, value = option.partition("=")
+        values[name] = value
+    words = arguments[at + 1 :]
+    program = local_rank_index(words) if "--local-rank" in values else -1
+    count, first = int(values["--ranks"]), int(values.get("--first", "0"))
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *STOPS})
+    errors = error_folder()
+    ranks = Ranks(first, words, program)
+    try:
+        for local in range(count):
+            ranks.start(local, errors)
+    except OSError as e:
+        message = "safelaunch: rank %d cannot be started: %s\n" % (first + len(ranks.pids), e)
+        os.write(2, message.encode())
+        end(ranks, signal.SIGTERM)
+        return 1
+    return follow(ranks, float(values.get("--grace", "0")))
+
+
+def local_rank_index(words: "list[str]") -> int:
+    """Return where `--local-rank=N` goes: behind the script, or behind `-m` and the module."""
+    own = 2 if words[1:2] == ["-u"] else 0
+    return own + (2 if words[own : own + 1] == ["-m"] else 1)
+
+
+if __name__ == "__main__":
+    exit_code = main(sys.argv[1:])
+    os._exit(exit_code)  # at once: Python's own end takes its modules apart
