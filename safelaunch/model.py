@@ -9,9 +9,11 @@ from __future__ import annotations
 import itertools
 import posixpath
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
 from typing import NamedTuple
+
+from safelaunch.frozen_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # Imports go from a later line to an earlier one, or stay within their own folder.
 LAYERS = (
-    ("errors", "__init__"),
+    ("errors", "frozen_dataclass", "__init__"),
     ("model",),
     ("environ", "file_lock", "secrets_in_text", "runtime"),
     ("script", "launchers"),

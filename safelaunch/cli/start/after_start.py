@@ -1,5 +1,7 @@
 """What is printed after a start, wherever the run is; and following the run to its end."""
 
+# ruff: noqa: PLC0415 - what follows a run is imported beside its start
+
 from __future__ import annotations
 
 import shlex
@@ -9,7 +11,6 @@ import click
 
 from safelaunch.cli.connections import catalog
 from safelaunch.cli.output import print_json, say
-from safelaunch.cli.runs.follow import follow, outcome
 from safelaunch.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ def show_started(started: Started, options: dict[str, Any]) -> int:
             print_json(_start_json(started, run))
         elif options["follow"]:
             say(f"started {run_id}{_hosts(run)}; Ctrl-C leaves it running")
+            from safelaunch.cli.runs.follow import follow, outcome
+
             return outcome(run, follow(run))
         else:
             _say_how_to_look(started, run)

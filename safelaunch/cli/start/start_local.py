@@ -1,5 +1,7 @@
 """Starts a plan on this machine for `run` and `rerun`, in the background or the foreground."""
 
+# ruff: noqa: PLC0415 - what follows a run is imported beside its start
+
 from __future__ import annotations
 
 import contextlib
@@ -10,7 +12,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.cli.output import say
-from safelaunch.cli.runs.follow import follow, outcome
 from safelaunch.cli.show_plan import print_warnings
 from safelaunch.cli.start.after_start import check_output, keeps_running, say_notes, show_started
 from safelaunch.errors import ConfigError
@@ -94,6 +95,8 @@ def _foreground(plan: Plan, files: Mapping[str, bytes], check: RunsCheck | None)
         supervisors.append(started.supervisor)
         if signals:  # one came while the job was being started
             processes.terminate(started.supervisor.pid, started.supervisor.start)
+    from safelaunch.cli.runs.follow import follow, outcome
+
     say_notes(started)
     say(f"started {started.run.id} in the foreground")
     run = LocalRun(started.run)

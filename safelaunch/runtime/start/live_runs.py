@@ -4,12 +4,12 @@ A check looks without the lock, long before the start where a project is sent in
 looks again: where another run has come since, it is refused or goes on by what the check says then.
 """
 
-# ruff: noqa: PLC0415 - fcntl is missing on Windows, where a client imports this module
+# ruff: noqa: PLC0415 - fcntl is missing on Windows, where a client imports this module; hashlib
+# loads OpenSSL, 5 ms
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import time
 
@@ -126,6 +126,8 @@ def _folders(path: str) -> list[str]:
 
 
 def _digest(run_ids: Iterator[str] | list[str]) -> str:
+    import hashlib
+
     return hashlib.blake2b("/".join(run_ids).encode("utf-8", "replace"), digest_size=12).hexdigest()
 
 
