@@ -11,6 +11,8 @@ import dataclasses
 from dataclasses import MISSING
 from typing import TYPE_CHECKING, Any
 
+__all__ = ["dataclass"]
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from dataclasses import dataclass
@@ -26,7 +28,7 @@ else:
 class _Methods:
     """The methods that need no code of their own for each class."""
 
-    __match_args__: tuple[str, ...]
+    field_names: tuple[str, ...]
     compared_fields: tuple[str, ...]
 
     def __eq__(self, other: object) -> bool:
@@ -38,7 +40,7 @@ class _Methods:
         return hash(tuple(getattr(self, name) for name in self.compared_fields))
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__match_args__)
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.field_names)
         return f"{type(self).__qualname__}({shown})"
 
     def __setattr__(self, name: str, _value: object) -> None:
@@ -51,7 +53,9 @@ class _Methods:
 def _decorate(cls: type) -> type:
     result: Any = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True)(cls)
     fields = dataclasses.fields(result)
-    result.__match_args__ = tuple(field.name for field in fields)
+    names = tuple(field.name for field in fields)
+    setattr(result, "__match_args__", names)  # noqa: B010 - mypy wants it in a class's body
+    result.field_names = names
     result.compared_fields = tuple(field.name for field in fields if field.compare)
     for name in ("__eq__", "__hash__", "__repr__", "__setattr__", "__delattr__"):
         setattr(result, name, vars(_Methods)[name])

@@ -418,6 +418,7 @@ class Job:
     python_options: tuple[str, ...] = ()  # of the Python that runs the launcher
     start: str = "launcher"  # or direct: the ranks are started without it
     peer_grace: float = PEER_GRACE  # of a direct start, in seconds
+    preload: tuple[str, ...] = ()  # modules that a direct start imports once for all ranks
 
     @property
     def starts_one_node(self) -> bool:
@@ -476,6 +477,7 @@ class DirectStart:
     variables: tuple[RankVariable, ...]
     tested: tuple[Gate, ...]
     grace: float
+    preload: tuple[str, ...] = ()  # modules that are imported once for all ranks of the node
     has_local_rank: bool = False  # whether the program gets `--local-rank=N` first
     refuses_old_rtx40: bool = False  # whether the launcher sets more for those cards
 

@@ -172,10 +172,12 @@ def _command(argv: Sequence[Word], program: int) -> str:
 def _ranks(node: NodePlan, ranks: DirectStart) -> list[str]:
     """Return the lines that start the ranks of a node without the launcher."""
     launcher = " ".join(map(quote, node.argv)).replace("\n", "\n#   ")
-    starter: list[Word] = [*node.argv[: node.prefix], node.interpreter.word, "-I", "-S", "-B"]
+    options = ("-u",) if ranks.preload else ("-I", "-S", "-B")
+    starter: list[Word] = [*node.argv[: node.prefix], node.interpreter.word, *options]
     starter += [ranks.starter, join_words("--ranks=", ("", ranks.count))]
     starter += [f"--first={ranks.first}"] if ranks.first else []
     starter += [f"--grace={ranks.grace:g}"]
+    starter += [f"--preload={','.join(ranks.preload)}"] if ranks.preload else []
     starter += ["--local-rank"] if ranks.has_local_rank else []
     starter.append("--")
     return [

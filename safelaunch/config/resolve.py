@@ -328,6 +328,7 @@ def _job(
         prefix=values.get("prefix", ()),
         python_options=values.get("python_options", ()),
         start=values.get("start", "launcher"),
+        preload=values.get("preload", ()),
         peer_grace=values.get("peer_grace", PEER_GRACE),
     )
     _check_names(job, tree)

@@ -108,5 +108,6 @@ def start(
         ),
         tested=(TORCH, *tested),
         grace=job.peer_grace,
+        preload=job.preload if python else (),
         has_local_rank=has_local_rank,
     )

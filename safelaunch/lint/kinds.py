@@ -44,10 +44,10 @@ _OTHER_TOOLS = re.compile(
 _JOB = frozenset((
     "extends", "name", "profile", "prefix", "launcher", "version", "script", "module", "command",
     "args", "processes", "gpus", "nodes", "node_rank", "hosts", "mixed_precision", "launcher_args",
-    "start", "peer_grace", "python", "python_options", "venv", "conda", "conda_root", "workdir",
-    "pythonpath", "env",
-    "env_from", "inherit", "setup", "log", "force", "capture", "logs", "log_cap", "max_duration",
-    "progress", "success", "hang", "recovery", "sync", "assets", "needs", "inputs", "smoke",
+    "start", "peer_grace", "preload", "python", "python_options", "venv", "conda", "conda_root",
+    "workdir", "pythonpath", "env", "env_from", "inherit", "setup", "log", "force", "capture",
+    "logs", "log_cap", "max_duration", "progress", "success", "hang", "recovery", "sync", "assets",
+    "needs", "inputs", "smoke",
 ))  # fmt: skip
 _OVERLAY_KEYS = frozenset(
     {"env", "env_from", "setup", "recovery", "hang", "success", "venv", "nodes", "needs", "inputs"}

@@ -310,6 +310,12 @@ def _node(
             f"started below the ladder (`recovery: {{ladder: true}}`): {later} come one step at a "
             "time, each with a restart after an illegal memory access"
         )
+    if job.preload and job.start != "direct":
+        raise ConfigError(
+            "`preload` without `start: direct`: only there safelaunch itself starts the ranks",
+            where=job.origin("preload"),
+            hint="add `start: direct`, or leave `preload` out",
+        )
     ranks = _direct_start(launch, command, notes) if job.start == "direct" else None
     node = NodePlan(
         host=host.name,

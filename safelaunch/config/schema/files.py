@@ -78,6 +78,7 @@ _SMALLEST_LOG = 64 << 20  # bytes: a head and a tail that still show how a run b
 _SUCCESS = Block(SUCCESS, "a mapping such as {artifacts: model.safetensors}")
 _RECOVERY = Block(RECOVERY, "a mapping such as {max_restarts: 3}")
 _SYNC = Block(SYNC, "a mapping such as {exclude: [data/]}", Sync)
+_MODULES = ListOf(_MODULE, "modules", single=True)
 _START = Choice(("launcher", "direct"))
 _GRACE = Duration(zero=True)
 _NEEDS = Block(NEEDS, "a mapping such as {gpu_memory: 24GiB, disk: 200GiB}", Needs)
@@ -110,6 +111,7 @@ JOB = Schema(
         Key("launcher_args", ArgsType(), "whatever else the launcher itself understands"),
         Key("start", _START, "direct: start the ranks without the launcher, as it would"),
         Key("peer_grace", _GRACE, "start: direct: how long other ranks go on after a failure"),
+        Key("preload", _MODULES, "start: direct: modules imported once a node, before its ranks"),
         *_INTERPRETER,
         Key("python_options", WordsType(), "options of the Python that runs the launcher"),
         Key("workdir", PathText(), "working directory, relative to this file; default: its folder"),

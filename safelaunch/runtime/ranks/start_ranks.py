@@ -1,6 +1,7 @@
 """Starts the ranks of one node, and ends all of them where one fails: no launcher beside it.
 
     python -I -S -B start_ranks.py --ranks=N [--first=R] [--grace=SECONDS] [--local-rank] -- WORD...
+    python -u start_ranks.py --ranks=N ... --preload=MODULE,... -- PYTHON -u WORD...
 
 Each rank runs the words in this environment, with RANK (from R on), LOCAL_RANK, ROLE_RANK and
 TORCHELASTIC_ERROR_FILE of its own, in a session of its own, as torch's elastic agent starts it
@@ -11,6 +12,9 @@ Where a rank fails, the others may go on for `--grace` seconds: what they lost, 
 traceback, is worth more than their time. Then they get TERM and, after PATIENCE, KILL. TERM, INT,
 HUP and QUIT go on to all ranks. The exit code is that of the first rank that failed, of a signal
 128 + its number, as in a shell.
+
+With `--preload` this process imports the modules, and each rank is a fork of it
+(safelaunch_preload.py).
 
 No rank is reaped here: a zombie shows the supervisor, which is no parent of it, how the rank ended.
 
@@ -30,15 +34,19 @@ PATIENCE = 30.0  # seconds between TERM and KILL: the agent's own (shutdown_time
 AFTER_KILL = 5.0  # seconds for a rank that was killed; one in a driver may never end
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)  # what Python ignores, and a child would inherit
+PYTHON = 2  # words in front of the program: the interpreter and -u
 NOT_RUN = 127  # exit code of a shell for a program that is not there
 
 
 class Ranks:
     """The ranks of a node: which of them run, and which one failed first."""
 
-    def __init__(self, first: int, words: "list[str]", local_rank_at: int) -> None:
+    def __init__(
+        self, first: int, words: "list[str]", local_rank_at: int, preload: "object | None"
+    ) -> None:
         self.first = first
         self.words = words
+        self.preload = preload  # the module of that name, where the ranks are forks
         self.local_rank_at = local_rank_at  # index of `--local-rank=N` in the words; -1 for none
         self.pids = []  # type: list[int]
         self.running = set()  # type: set[int]
@@ -54,6 +62,10 @@ class Ranks:
             words.insert(self.local_rank_at, "--local-rank=%d" % local)
         pid = os.fork()
         if pid == 0:
+            os.setsid()
+            signal.pthread_sigmask(signal.SIG_SETMASK, [])
+            if self.preload is not None:
+                self.preload.run(words[PYTHON:], environment)  # type: ignore[attr-defined]
             run(words, environment)
         self.pids.append(pid)
         self.running.add(pid)
@@ -114,10 +126,8 @@ def error_folder() -> str:
 def run(words: "list[str]", environment: "dict[str, str]") -> "NoReturn":
     """Become the program of a rank, in the child."""
     try:
-        os.setsid()
         for signum in RESTORED:
             signal.signal(signum, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, [])
         for name in os.listdir("/proc/self/fd"):
             if int(name) > 2:  # noqa: PLR2004 - what setup has opened, as the agent closes it
                 try:
@@ -170,9 +180,11 @@ def main(arguments: "list[str]") -> int:
     words = arguments[at + 1 :]
     program = local_rank_index(words) if "--local-rank" in values else -1
     count, first = int(values["--ranks"]), int(values.get("--first", "0"))
+    names = [name for name in values.get("--preload", "").split(",") if name]
+    preload = import_once(names, words[PYTHON:]) if names else None
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *STOPS})
     errors = error_folder()
-    ranks = Ranks(first, words, program)
+    ranks = Ranks(first, words, program, preload)
     try:
         for local in range(count):
             ranks.start(local, errors)
@@ -182,6 +194,18 @@ def main(arguments: "list[str]") -> int:
         end(ranks, signal.SIGTERM)
         return 1
     return follow(ranks, float(values.get("--grace", "0")))
+
+
+def import_once(names: "list[str]", words: "list[str]") -> "object | None":
+    """Return the module that runs ranks as forks; None, with the reason printed, for none."""
+    # its folder is in front of the path: that of this script
+    import safelaunch_preload  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
+
+    why = safelaunch_preload.import_all(names, words)
+    if not why:
+        return safelaunch_preload  # type: ignore[no-any-return,unused-ignore]
+    os.write(2, ("safelaunch: each rank imports for itself, no preload: %s\n" % why).encode())
+    return None
 
 
 def local_rank_index(words: "list[str]") -> int:

@@ -391,13 +391,23 @@ def _start() -> None:
         try:
             _chain()
         finally:
-            groups = os.environ.get("SAFELAUNCH_EVIDENCE", "")
-            if who and groups:
-                _arm(who, groups.split(","))
-            if who and os.environ.get("SAFELAUNCH_CAPTURE"):
-                _capture(who)
-            elif who and _world_error(who):
-                _exit(_world_error(who), None)
+            _start_rank(who)
 
 
-_start()
+def become_rank() -> None:
+    """Make a forked process a rank; its variables are set (ranks/safelaunch_preload.py)."""
+    _start_rank(_mark_rank())
+
+
+def _start_rank(who: "tuple[str, str, str, str] | None") -> None:
+    groups = os.environ.get("SAFELAUNCH_EVIDENCE", "")
+    if who and groups:
+        _arm(who, groups.split(","))
+    if who and os.environ.get("SAFELAUNCH_CAPTURE"):
+        _capture(who)
+    elif who and _world_error(who):
+        _exit(_world_error(who), None)
+
+
+if __name__ != "safelaunch_sitecustomize":  # its name where become_rank is called
+    _start()
