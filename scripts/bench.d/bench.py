@@ -13,8 +13,6 @@ import json
 import os
 import platform
 import shutil
-import socket
-import subprocess
 import sys
 from functools import partial
 from importlib import metadata
@@ -38,8 +36,9 @@ from many_hosts import many_hosts
 from remote import queries, remote
 from rows import SAFELAUNCH, Row, home
 from slow_line import slow_line
+from starts import starts
 from sync import sync
-from timing import cost, first_line, median_difference, median_ratio, pairs
+from timing import cost, median_ratio, pairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -49,7 +48,6 @@ RESULT = os.path.join(ROOT, "docs", "benchmarks.md")
 
 DRY_RUN_RATIO = 2.0
 HELP_RATIO = 15
-FOLLOW_SECONDS = 0.25
 PS_RATIO = 5
 
 HEAD = "| what | measured | bound | ok |\n|---|---|---|---|"
@@ -88,70 +86,6 @@ def dryrun() -> Iterator[Row]:
 def _taken(kind: str, argv: Sequence[str], env: Mapping[str, str] | None = None) -> float:
     taken = cost(argv, env)
     return taken.cpu if kind == "cpu" else taken.wall
-
-
-# -- follow ----------------------------------------------------------------------------------------
-
-# No import of torch: only the launchers' own time stands before the line, the same for both.
-WORKER = "print('first line', flush=True)\n"
-LAUNCHERS = ("accelerate", "torchrun")
-
-
-def follow() -> Iterator[Row]:
-    """Yield how much later a worker's first line comes through `run --follow` than without."""
-    for launcher in LAUNCHERS:
-        with home() as (folder, env):
-            measured = _follow(launcher, folder, env)
-        later = median_difference(measured)
-        ours, raw = (median(column) for column in zip(*measured, strict=True))
-        yield Row(
-            "first line of a worker through `run --no-check --follow` - the same "
-            f"{launcher} command raw, two CPU processes, median of 11 pairs",
-            f"{later:+.2f} s ({ours:.2f} s - {raw:.2f} s)",
-            f"<= {FOLLOW_SECONDS:+} s",
-            later <= FOLLOW_SECONDS,
-        )
-
-
-def _follow(launcher: str, folder: str, env: Mapping[str, str]) -> list[tuple[float, float]]:
-    with open(os.path.join(folder, "worker.py"), "w", encoding="utf-8") as file:
-        file.write(WORKER)
-    job = os.path.join(folder, "job.yaml")
-    with open(job, "w", encoding="utf-8") as file:
-        file.write(f"launcher: {launcher}\nprofile: cpu\nprocesses: 2\nscript: worker.py\n")
-        file.write(f"python: {json.dumps(sys.executable)}\n")
-    done = subprocess.run(
-        [SAFELAUNCH, "run", "--dry-run", "--json", job], env=env, capture_output=True, check=True
-    )
-    (node,) = json.loads(done.stdout)["nodes"]
-    for name, body in node["files"].items():
-        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
-            file.write(body)
-    raw_env = {**env, "OMP_NUM_THREADS": "1"}
-    raw_env |= {n: v["value"] for n, v in node["env"].items() if v["value"] and n != "PATH"}
-
-    def raw() -> float:
-        facts = {"<run-dir>": folder, "<port>": str(_free_port())}
-        argv = [_bind(word, facts) for word in node["argv"]]
-        return first_line(argv, b"first line", raw_env, folder)
-
-    def ours() -> float:
-        words = [SAFELAUNCH, "run", "--no-check", "--follow", job]
-        return first_line(words, b"first line", env, folder)
-
-    return pairs(11, ours, raw)
-
-
-def _bind(word: str, facts: Mapping[str, str]) -> str:
-    for slot, value in facts.items():
-        word = word.replace(slot, value)
-    return word
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 # -- ps --------------------------------------------------------------------------------------------
@@ -247,7 +181,7 @@ def fuzz() -> Iterator[Row]:
 
 SUBJECTS: dict[str, Callable[[], Iterator[Row]]] = {
     "dryrun": dryrun,
-    "follow": follow,
+    "starts": starts,
     "hostile": hostile,
     "fuzz": fuzz,
     "ps": ps,

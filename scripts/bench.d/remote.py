@@ -10,7 +10,9 @@ import contextlib
 import itertools
 import json
 import os
+import shlex
 import subprocess
+import sys
 import time
 from functools import partial
 from statistics import median
@@ -39,7 +41,7 @@ _TICK = 0.1  # seconds, after which the hash of a new file may be kept
 
 def remote() -> Iterator[Row]:
     """Yield how much later a worker's first line comes through `remote` than through `ssh`."""
-    with _started(f"<= {SECONDS:+} s") as bench:
+    with started_host(f"<= {SECONDS:+} s") as bench:
         if isinstance(bench, Row):
             yield bench
             return
@@ -49,7 +51,7 @@ def remote() -> Iterator[Row]:
 
 def queries() -> Iterator[Row]:
     """Yield what `ps --host` takes beside `ssh HOST true`, on lines of several lengths."""
-    with _started(f"<= {QUERY}") as bench:
+    with started_host(f"<= {QUERY}") as bench:
         if isinstance(bench, Row):
             yield bench
             return
@@ -57,13 +59,15 @@ def queries() -> Iterator[Row]:
 
 
 @contextlib.contextmanager
-def _started(bound: str) -> Iterator[_Bench | Row]:
+def started_host(bound: str) -> Iterator[HostBench | Row]:
     """Yield a host that was used once; where none can be started, the row that says why."""
     with far_server("commands over sshd", bound) as far:
-        yield far if isinstance(far, Row) else _Bench(*far)
+        yield far if isinstance(far, Row) else HostBench(*far)
 
 
-class _Bench:
+class HostBench:
+    """A project, a host behind a line, and what is measured on them."""
+
     def __init__(self, folder: str, env: Mapping[str, str], server: Sshd, line: Latency) -> None:
         self._env = env
         self._server = server
@@ -151,6 +155,24 @@ class _Bench:
             f"{later:+.2f} s ({ours:.2f} s - {theirs:.2f} s)",
             f"<= {SECONDS:+} s",
             later <= SECONDS,
+        )
+
+    def direct_start(self) -> tuple[Callable[[], float], Callable[[], float]]:
+        """Return what times the first line of two ranks: through `remote --direct`, and raw."""
+        python = json.dumps(sys.executable)
+        job = "launcher: torchrun\nprofile: cpu\nprocesses: 2\nscript: worker.py\n"
+        self._write("ranks.yaml", f"{job}python: {python}\n")
+        self._line.delay = 0.0
+        ours = [SAFELAUNCH, "remote", "--host", "box", "--direct", "--follow", "ranks.yaml"]
+        folder = os.path.dirname(self._script)
+        with open(os.path.join(folder, "run.json"), encoding="utf-8") as file:
+            project = json.load(file)["cwd"]
+        raw = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "worker.py"]
+        line = f"cd {shlex.quote(project)} && OMP_NUM_THREADS=1 {shlex.join(raw)}"
+        theirs = ["ssh", "-F", self._config, "-o", "LogLevel=ERROR", "box", line]
+        return (
+            lambda: first_line(ours, _LINE, self._env, self._project),
+            lambda: first_line(theirs, _LINE, self._env, self._project),
         )
 
     def trips(self) -> Row:
