@@ -33,38 +33,57 @@ class CommandResult:
         return [self.code, self.out, self.err]
 
 
-def run(
-    argv: Sequence[str], *, environ: Mapping[str, str] | None = None, limit: float = LIMIT
-) -> CommandResult:
-    """Run a command without stdin; return its result, NOT_RUN where it could not be run.
+class RunningCommand:
+    """A command that runs, without stdin, until its result is asked for.
 
     It has a session of its own: Ctrl-C is for the caller, who then cleans up.
     """
-    import subprocess
 
-    try:
-        child = _popen(argv, subprocess.PIPE, environ)
-    except OSError as e:
-        if isinstance(e, FileNotFoundError) and "/" not in argv[0]:
-            return CommandResult(NOT_RUN, "", f"`{argv[0]}` is not installed")
-        return CommandResult(NOT_RUN, "", f"`{argv[0]}` cannot be run: {e.strerror}")
-    try:
-        out, err = child.communicate(timeout=limit)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        with child:  # not for the end of its output, which a child of its own may hold open
-            pass
-        return CommandResult(NOT_RUN, "", f"`{argv[0]}` did not answer within {limit:g} s")
-    except BaseException:
+    def __init__(self, argv: Sequence[str], environ: Mapping[str, str] | None = None) -> None:
+        import subprocess
+
+        self._program = argv[0]
+        self._child: subprocess.Popen[bytes] | None = None
+        self._problem = ""
         try:
-            child.wait(1)  # half of a tmux server would be harder to clean up than a whole one
+            self._child = _popen(argv, subprocess.PIPE, environ)
+        except OSError as e:
+            self._problem = f"`{argv[0]}` cannot be run: {e.strerror}"
+            if isinstance(e, FileNotFoundError) and "/" not in argv[0]:
+                self._problem = f"`{argv[0]}` is not installed"
+
+    def result(self, limit: float = LIMIT) -> CommandResult:
+        """Return how it ended; NOT_RUN where it could not be run, or did not end in `limit` s."""
+        import subprocess
+
+        child = self._child
+        if child is None:
+            return CommandResult(NOT_RUN, "", self._problem)
+        try:
+            out, err = child.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
-            pass
-        child.kill()
-        raise
-    return CommandResult(
-        child.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
-    )
+            child.kill()
+            with child:  # not for the end of its output, which a child of its own may hold open
+                pass
+            why = f"`{self._program}` did not answer within {limit:g} s"
+            return CommandResult(NOT_RUN, "", why)
+        except BaseException:
+            try:
+                child.wait(1)  # half of a tmux server would be harder to clean up than a whole one
+            except subprocess.TimeoutExpired:
+                pass
+            child.kill()
+            raise
+        return CommandResult(
+            child.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
+        )
+
+
+def run(
+    argv: Sequence[str], *, environ: Mapping[str, str] | None = None, limit: float = LIMIT
+) -> CommandResult:
+    """Run a command without stdin; return its result, NOT_RUN where it could not be run."""
+    return RunningCommand(argv, environ).result(limit)
 
 
 def detach(argv: Sequence[str], *, cwd: str, environ: Mapping[str, str]) -> int:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import sys
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -15,13 +14,13 @@ from safelaunch.errors import StartError
 from safelaunch.model import Slot, bind_word
 from safelaunch.plan import direct
 from safelaunch.runs import store
-from safelaunch.runtime import backends, commands
+from safelaunch.runtime import backends
 from safelaunch.runtime.progress import checkpoints
 from safelaunch.runtime.records import NodePlace
 from safelaunch.runtime.start import starter
 from safelaunch.start import preflight
 from safelaunch.start.caller import Caller, Started
-from safelaunch.start.preflight import MachineReport
+from safelaunch.start.local_probe import LocalProbe
 from safelaunch.start.resume import CheckpointChoice, checkpoint_glob, choose_checkpoint
 from safelaunch.start.run_files import start_request
 
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
     from safelaunch.model import NodePlan, Plan
     from safelaunch.start.caller import RunsCheck
+    from safelaunch.start.preflight import MachineReport
     from safelaunch.start.run_files import StartRequest
 
 
@@ -40,17 +40,19 @@ def start(
     foreground: bool = False,
     more: Mapping[str, bytes] = MappingProxyType({}),
     check: RunsCheck | None = None,
+    probe: LocalProbe | None = None,
 ) -> Started:
     """Start a plan on this machine, with `more` files in its run directory.
 
-    `check` is made again where another run was started meanwhile. Raises StartError or Refused,
-    with nothing left behind.
+    `probe` is that of this machine, where it runs already; `check` is made again where another run
+    was started meanwhile. Raises StartError or Refused, with nothing left behind.
     """
     node = _only_node(plan)
     preflight.check_secrets(node, caller.environ)
     preflight.check_assets(node.assets)
     run_id = caller.run_id(plan.name)
-    report, versions = _report(node, caller, run_id)
+    probe = probe or LocalProbe(node, caller.environ)
+    report, versions = _report(node, caller, probe)
     facts = preflight.facts(node, report, run_id)
     plan, reasons = direct.decide(plan, [preflight.package_versions(node, report.probe)])
     choice = _choose_checkpoint(plan, caller)
@@ -66,7 +68,7 @@ def start(
     )
     if foreground:
         request.run.foreground, request.run.backend = os.getpid(), backends.setsid.NAME
-    answer = _request_start(request, caller, check)
+    answer = _request_start(request, caller, check, probe)
     run, record = store.Run(run_id, os.path.dirname(answer.run_dir)), answer.run
     if not answer.started:
         raise StartError(f"the run directory {run.folder} exists; start again")
@@ -83,7 +85,7 @@ def start(
 
 
 def _request_start(
-    request: StartRequest, caller: Caller, check: RunsCheck | None
+    request: StartRequest, caller: Caller, check: RunsCheck | None, probe: LocalProbe
 ) -> starter.StartAnswer:
     """Return the answer of the starter of this machine. Raises StartError, Refused."""
     words = {"run": request.run.to_json(), **request.words}
@@ -91,7 +93,8 @@ def _request_start(
         checked = {} if check is None else {"checked": check.digest(0)}
         try:
             body = b"".join(request.data)
-            answer = starter.start({**words, **checked}, body, caller.environ, caller.home)
+            words = {**words, **checked}
+            answer = starter.start(words, body, caller.environ, caller.home, probe.backends)
         except starter.StartFailed as e:
             raise StartError(str(e)) from e
         except OSError as e:
@@ -105,21 +108,16 @@ def _request_start(
         check.check_again(0, answer.others)
 
 
-def _report(node: NodePlan, caller: Caller, run_id: str) -> tuple[MachineReport, dict[str, str]]:
+def _report(
+    node: NodePlan, caller: Caller, probe: LocalProbe
+) -> tuple[MachineReport, dict[str, str]]:
     """Return what this machine and the job's interpreter report, and versions for open gates."""
-    python = preflight.find_interpreter(node, caller.environ)
-    request, versions = preflight.version_request(node, python), None
-    if request is not None:
+    request, versions = preflight.version_request(node, probe.python or None), None
+    if request is not None and probe.python:
         from safelaunch.runtime.facts.probe import Probe
 
         versions = Probe(request)
-    probe_words = [*preflight.binding(node), python, *preflight.probe_command(run_id, node)]
-    probe = commands.run(probe_words, environ=caller.environ)
-    works = probe.code == 0
-    version = "" if works else commands.run([python, "-V"], environ=caller.environ).last_line
-    bash = shutil.which("bash", path=caller.environ.get("PATH"))
-    home = caller.environ.get("HOME", "")
-    report = MachineReport(home, caller.home, caller.environ, python, bash, probe, version)
+    report = probe.report(caller.home)
     if versions is None:
         return report, {}
     values = preflight.versions(versions.answer(), preflight.saved_versions(caller.home))

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 import click
@@ -50,7 +51,12 @@ def command(job: tuple[str, ...], **options: Any) -> int:
         from safelaunch.remote.hosts.probe_facts import active_python
 
         checks = quick.start(resolved, plan, os.environ, active_python(os.environ))
-    # imported while the machine answers the checks
+    probe = None
+    if sys.platform.startswith("linux") and len(plan.nodes) == 1:
+        from safelaunch.start.local_probe import LocalProbe
+
+        probe = LocalProbe(plan.nodes[0], os.environ)
+    # imported while the machine answers the checks, and reports itself
     from safelaunch.cli.start.start_local import start
 
     if shared.wants_resume(options):
@@ -63,4 +69,4 @@ def command(job: tuple[str, ...], **options: Any) -> int:
         from safelaunch.cli.check.quick import report
 
         check = checks.finish(report)
-    return start(plan, options, check=check)
+    return start(plan, options, check=check, probe=probe)

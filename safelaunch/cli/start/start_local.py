@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from safelaunch.model import Plan
     from safelaunch.runtime.records import Process
     from safelaunch.start.caller import RunsCheck
+    from safelaunch.start.local_probe import LocalProbe
 
 # signals that end a command beside Ctrl-C; Windows has no SIGHUP
 _ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
@@ -37,22 +38,24 @@ def start(
     options: dict[str, Any],
     files: Mapping[str, bytes] = MappingProxyType({}),
     check: RunsCheck | None = None,
+    probe: LocalProbe | None = None,
 ) -> int:
     """Start the plan as the options say, and return the exit code of the command.
 
-    `files` are further ones of the run directory; `check` is that of the live runs.
+    `files` are further ones of the run directory; `check` is that of the live runs, `probe` that of
+    this machine, where it runs already.
     """
     if options["follow"] and options["foreground"]:
         raise ConfigError("`--follow` and `--foreground` together", hint="give one")
     check_output(options, "run")
     print_warnings(plan, is_start=True)
     if options["foreground"]:
-        return _foreground(plan, files, check)
+        return _foreground(plan, files, check, probe)
     by = caller(os.environ)
     run_id = by.run_id(plan.name)
     with interruptible():
         try:
-            started = local.start(plan, by, more=files, check=check)
+            started = local.start(plan, by, more=files, check=check, probe=probe)
         except KeyboardInterrupt:
             if os.path.isdir(os.path.join(store.folder(by.home), run_id)):
                 return keeps_running(run_id)  # it came when all was done
@@ -77,7 +80,9 @@ def interruptible() -> Iterator[None]:
             signal.signal(signum, handler)
 
 
-def _foreground(plan: Plan, files: Mapping[str, bytes], check: RunsCheck | None) -> int:
+def _foreground(
+    plan: Plan, files: Mapping[str, bytes], check: RunsCheck | None, probe: LocalProbe | None
+) -> int:
     """Start for CI: the job ends with this process; TERM and INT stop it."""
     signals: list[int] = []
     supervisors: list[Process] = []
@@ -90,7 +95,7 @@ def _foreground(plan: Plan, files: Mapping[str, bytes], check: RunsCheck | None)
     for signum in (signal.SIGINT, *_ENDING):
         signal.signal(signum, stop)
     by = caller(os.environ)
-    started = local.start(plan, by, foreground=True, more=files, check=check)
+    started = local.start(plan, by, foreground=True, more=files, check=check, probe=probe)
     if started.supervisor is not None:
         supervisors.append(started.supervisor)
         if signals:  # one came while the job was being started

@@ -5,6 +5,8 @@ run.json and status.json name the backend of a run and its handle; `from_record`
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 from safelaunch.runtime import commands
 from safelaunch.runtime.backends import setsid, tmux
 
@@ -77,18 +79,29 @@ def clean_up(record: RunRecord | StatusSummary) -> None:
     backend.clean_up(handle)
 
 
+def start_probes(environ: Mapping[str, str]) -> dict[str, commands.RunningCommand]:
+    """Start the probes of the backends; `choose` reads their results."""
+    probed = (backend for backend in backends() if backend.PROBE)
+    return {backend.NAME: commands.RunningCommand(backend.PROBE, environ) for backend in probed}
+
+
 def choose(
-    run_id: str, name: str | None, environ: Mapping[str, str]
+    run_id: str,
+    name: str | None,
+    environ: Mapping[str, str],
+    probes: Mapping[str, commands.RunningCommand] = MappingProxyType({}),
 ) -> tuple[Backend, str | None, str | None]:
     """Return the best usable backend, its handle, and why no better one is usable.
 
-    With a name only that one is tried. Raises OSError where none is usable.
+    With a name only that one is tried; `probes` are those that run already. Raises OSError where
+    none is usable.
     """
     why = None
     for backend in backends() if name is None else (by_name(name),):
         reason = None
         if backend.PROBE:
-            reason = backend.unusable(commands.run(backend.PROBE, environ=environ, limit=10))
+            probe = probes.get(backend.NAME) or commands.RunningCommand(backend.PROBE, environ)
+            reason = backend.unusable(probe.result(limit=10))
         try:
             if reason is None:
                 return backend, backend.reserve(run_id), why

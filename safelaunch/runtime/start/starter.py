@@ -11,6 +11,7 @@ import os
 import signal
 import threading
 import time
+from types import MappingProxyType
 
 from safelaunch.runtime import PLACE, backends, claim, commands, processes, run_state
 from safelaunch.runtime.records import Process, Record, RunRecord, Status
@@ -43,14 +44,18 @@ class StartAnswer(Record):
 
 
 def start(
-    request: Mapping[str, Any], bodies: bytes, environ: Mapping[str, str], home: str
+    request: Mapping[str, Any],
+    bodies: bytes,
+    environ: Mapping[str, str],
+    home: str,
+    probes: Mapping[str, commands.RunningCommand] = MappingProxyType({}),
 ) -> StartAnswer:
     """Start a run: `run` for run.json, `files` [[name, size]] with their bytes, its `python`.
 
     `run` may name a `backend`; else the best one is chosen. `env` is added to the environment of
     the job, and written nowhere. `checked`, the digest of the runs that a check has seen, lets the
-    start answer with those of now where it is another. Raises OSError and StartFailed, with nothing
-    left behind.
+    start answer with those of now where it is another; `probes` are those of backends. Raises
+    OSError and StartFailed, with nothing left behind.
     """
     run = RunRecord.from_json(request["run"])
     run.hostname, run.created_at = os.uname().nodename, time.time()
@@ -61,7 +66,7 @@ def start(
     environ = _without_own(environ)
     created: list[str] = []
     try:
-        _choose_backend(run, environ)  # a tmux that hangs must not hold up other starts
+        _choose_backend(run, environ, probes)  # a tmux that hangs must not hold up other starts
         with live_runs.lock(home, run.id):
             is_earlier = os.path.lexists(node_dir)
             checked = None if is_earlier else request.get("checked")
@@ -131,10 +136,12 @@ def _earlier_start(node_dir: str) -> StartAnswer:
     return StartAnswer(run_dir=node_dir, run=run, status=status, started=False)
 
 
-def _choose_backend(run: RunRecord, environ: Mapping[str, str]) -> None:
+def _choose_backend(
+    run: RunRecord, environ: Mapping[str, str], probes: Mapping[str, commands.RunningCommand]
+) -> None:
     """Set the backend of a run, its handle, and why it is not the best one."""
     node = f".{run.node}" if run.node else ""
-    backend, run.socket, why = backends.choose(run.id + node, run.backend, environ)
+    backend, run.socket, why = backends.choose(run.id + node, run.backend, environ, probes)
     run.backend = backend.NAME
     run.backend_note = why and f"{why}: started without it; everything but `attach` works"
 
