@@ -9,7 +9,6 @@ from safelaunch.checks import quick
 from safelaunch.checks import run as checks_run
 from safelaunch.errors import StartError
 from safelaunch.model import Slot, bind_word
-from safelaunch.plan import direct
 from safelaunch.remote.agent_client import EARLY, AgentError
 from safelaunch.remote.host_pool import Machine
 from safelaunch.remote.parallel import together
@@ -94,9 +93,6 @@ def prepare(
     if transfer is not None:
         plan, code = transfer.finish(plan, [{Slot.HOME: report.home} for report in reports])
         launch_files = transfer.launch_files(code)
-    pairs = zip(plan.nodes, reports, strict=True)
-    packages = [preflight.package_versions(node, report.probe) for node, report in pairs]
-    plan, decisions = direct.decide(plan, packages)
     choice = _choose_checkpoint(plan, machines)
     return PreparedStart(
         choice.plan,
@@ -110,7 +106,6 @@ def prepare(
         code,
         launch_files,
         check,
-        decisions,
     )
 
 

@@ -85,7 +85,6 @@ class PreparedStart(NamedTuple):
     code: Sequence[CodeFolder] = ()  # of each node, where the project was synced
     launch_files: Sequence[Mapping[str, bytes]] = ()  # record of the code, of each node
     check: RunsCheck | None = None  # of the live runs; None: a start beside any is wanted
-    decisions: tuple[str, ...] = ()  # why ranks are not started as the plan had it
 
     def files(self, rank: int) -> Mapping[str, bytes]:
         """Return the files of a node's run directory that say what code it has."""
@@ -110,7 +109,10 @@ class PreparedStart(NamedTuple):
             rank=rank,
             versions=self.versions[rank],
             more=files,
-            decisions=self.decisions,
+            packages=[
+                preflight.package_versions(node, answer.probe)
+                for node, answer in zip(self.plan.nodes, self.reports, strict=True)
+            ],
         )
         if self.code:
             code = self.code[rank]

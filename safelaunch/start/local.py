@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from safelaunch.errors import StartError
 from safelaunch.model import Slot, bind_word
-from safelaunch.plan import direct
 from safelaunch.runs import store
 from safelaunch.runtime import backends
 from safelaunch.runtime.progress import checkpoints
@@ -54,7 +53,6 @@ def start(
     probe = probe or LocalProbe(node, caller.environ)
     report, versions = _report(node, caller, probe)
     facts = preflight.facts(node, report, run_id)
-    plan, reasons = direct.decide(plan, [preflight.package_versions(node, report.probe)])
     choice = _choose_checkpoint(plan, caller)
     facts |= choice.facts(0, report.home)
     request = start_request(
@@ -64,7 +62,7 @@ def start(
         caller.environ,
         versions=versions,
         more=more,
-        decisions=reasons,
+        packages=[preflight.package_versions(node, report.probe)],
     )
     if foreground:
         request.run.foreground, request.run.backend = os.getpid(), backends.setsid.NAME

@@ -15,14 +15,14 @@ from safelaunch import __version__
 from safelaunch.environ import rank_values
 from safelaunch.errors import ConfigError
 from safelaunch.model import Slot
-from safelaunch.plan import gates
+from safelaunch.plan import direct, gates
 from safelaunch.plan.build import bind
 from safelaunch.plan.serialize import freeze, plan_json, script_of, supervision_json
 from safelaunch.runtime.records import ManualNode, PeersAddress, PlanRecord, RunRecord
 from safelaunch.start import preflight, restart_scripts, resume
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from safelaunch.model import ManualStart, NodePlan, Plan
     from safelaunch.start.caller import Caller
@@ -52,20 +52,22 @@ def start_request(
     rank: int = 0,
     versions: Mapping[str, str] = MappingProxyType({}),
     more: Mapping[str, bytes] = MappingProxyType({}),
-    decisions: tuple[str, ...] = (),
+    packages: Sequence[Mapping[str, str]] = (),
 ) -> StartRequest:
     """Return the request for a node of an unbound plan on a machine with these facts and `environ`.
 
-    `versions` decide open gates; `more` are further files of the run directory, `decisions` say
-    what was decided before.
+    `versions` decide open gates; `packages`, the versions on the machines of all nodes, whether
+    ranks are started without the launcher. `more` are further files of the run directory. Raises
+    ConfigError and StartError.
     """
-    node, reasons = gates.decide(plan.nodes[rank], versions)
-    decided = replace(plan, nodes=(*plan.nodes[:rank], node, *plan.nodes[rank + 1 :]))
+    decided, whys = direct.decide(plan, packages)
+    node, reasons = gates.decide(decided.nodes[rank], versions)
+    decided = replace(decided, nodes=(*decided.nodes[:rank], node, *decided.nodes[rank + 1 :]))
     bound = bind(decided, facts)
     resume.check(bound)
     node = bound.nodes[rank]
     record = _run_record(bound, rank, facts, caller, environ)
-    record.decisions = (*decisions, *reasons)
+    record.decisions = (*whys, *reasons)
     if plan.manual_node is not None:
         manual = plan.manual_node
         record.manual_node = ManualNode(node=manual.number, nodes=manual.nodes)
