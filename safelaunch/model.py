@@ -48,6 +48,7 @@ class Slot(Enum):
     GPUS = "gpus"  # how many GPUs the machine shows
     CHECKPOINT = "checkpoint"  # the newest whole match of `recovery.checkpoint`
     HOME = "home"  # the user's home folder on a host
+    PACKAGE = "package"  # the folder of the package whose program the ranks run
     PROJECT = "project"  # the project's folder on a host; the plan of a node has it bound
 
     def __str__(self) -> str:
@@ -465,9 +466,9 @@ class DirectStart:
     """How the ranks of a node are started without the launcher that its `argv` names.
 
     `starter` is the path of runtime/ranks/start_ranks.py. Each rank runs `python` and then the
-    words of the program in `argv`. `tested` are the versions
-    of packages for which the variables are known. `grace` is in seconds: how long the other ranks
-    may go on when one has failed.
+    words of the program in `argv`, of which `program` stands for the first ones, `replaced` many.
+    `tested` are the versions of packages for which the variables are known. `grace` is in seconds:
+    how long the other ranks may go on when one has failed.
     """
 
     starter: Word
@@ -478,6 +479,9 @@ class DirectStart:
     tested: tuple[Gate, ...]
     grace: float
     preload: tuple[str, ...] = ()  # modules that are imported once for all ranks of the node
+    program: tuple[Word, ...] = ()
+    replaced: int = 0
+    package: str = ""  # whose folder PACKAGE is
     has_local_rank: bool = False  # whether the program gets `--local-rank=N` first
     refuses_old_rtx40: bool = False  # whether the launcher sets more for those cards
 

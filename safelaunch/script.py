@@ -191,7 +191,8 @@ def _ranks(node: NodePlan, ranks: DirectStart) -> list[str]:
 
 def rank_words(node: NodePlan, ranks: DirectStart) -> tuple[Word, ...]:
     """Return the command of each rank of a node that is started without its launcher."""
-    words = [_without_escapes(word) for word in node.argv[node.program :]]
+    own = node.argv[node.program + ranks.replaced :]
+    words = [*ranks.program, *map(_without_escapes, own)]
     if ranks.python and words[0] == "--module":
         words[0] = "-m"
     return (*ranks.python, *words)

@@ -75,6 +75,9 @@ def start(
     role: str = "default",
     run_id: str = "none",
     has_local_rank: bool = False,
+    program: tuple[Word, ...] = (),
+    replaced: int = 0,
+    package: str = "",
 ) -> DirectStart:
     """Return the start of the ranks of one node, in the environment that torchrun gives them."""
     job, topology = launch.job, launch.job.topology
@@ -110,4 +113,7 @@ def start(
         grace=job.peer_grace,
         preload=job.preload if python else (),
         has_local_rank=has_local_rank,
+        program=program,
+        replaced=replaced,
+        package=package,
     )

@@ -226,6 +226,7 @@ def _map_ranks(ranks: DirectStart, function: Callable[[Word], Word]) -> DirectSt
         ranks,
         starter=function(ranks.starter),
         python=tuple(map(function, ranks.python)),
+        program=tuple(map(function, ranks.program)),
         count=function(ranks.count),
         variables=tuple(replace(var, value=function(var.value)) for var in ranks.variables),
     )

@@ -152,6 +152,8 @@ def facts(node: NodePlan, report: MachineReport, run_id: str) -> dict[Slot, str]
         raise StartError(
             "`gpus: auto`, but this machine shows no GPU or NPU", hint="give `processes: N`"
         )
+    package = "" if node.ranks is None else node.ranks.package
+    folder = {Slot.PACKAGE: values[f"{package}_folder"]} if f"{package}_folder" in values else {}
     # without a GPU and a count, a framework that counts by itself starts one process
     threads = max(1, int(values["cores"]) // (node.processes or gpus or 1))
     return {
@@ -163,6 +165,7 @@ def facts(node: NodePlan, report: MachineReport, run_id: str) -> dict[Slot, str]
         Slot.PORT: values["port"],
         Slot.GPUS: str(gpus),
         Slot.THREADS: str(threads),
+        **folder,
     }
 
 

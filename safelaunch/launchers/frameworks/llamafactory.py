@@ -10,9 +10,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from safelaunch.launchers import Command, CommandLine, JobKeys, Launch, common
+from safelaunch.launchers import Command, CommandLine, JobKeys, Launch, common, direct
 from safelaunch.launchers.frameworks import subcommands, torchrun_variables
-from safelaunch.model import EnvVar, Job, Origin, PlanWarning
+from safelaunch.model import (
+    BUILT_IN,
+    DirectStart,
+    EnvVar,
+    Gate,
+    Job,
+    Origin,
+    PlanWarning,
+    RankVariable,
+    Slot,
+    text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,6 +44,10 @@ FORCING = ("FORCE_TORCHRUN", "USE_MCA")
 _OTHER_BACKENDS = ("USE_RAY", "USE_KT")  # with them `train` is one process
 ELASTIC = ("MIN_NNODES", "MAX_NNODES")
 READS = (*torchrun_variables.NAMES, *FORCING)
+_OPTIM_TORCH = (
+    ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
+    ("TORCH_NCCL_AVOID_RECORD_STREAMS", "1"),
+)
 _ENABLED = ("true", "y", "1")  # extras/misc.py, is_env_enabled
 
 
@@ -65,6 +80,35 @@ def command(launch: Launch) -> Command:
         env=env,
         warnings=() if is_direct else _split_words(job),
         single="main" if is_direct else None,
+    )
+
+
+def direct_start(launch: Launch) -> DirectStart | str:
+    """Return how the ranks of a node are started without llamafactory-cli and its torchrun.
+
+    They run llamafactory/launcher.py, with variables of its own since 0.9.3 (cli.py of 0.9.1 to
+    0.9.3, launcher.py of 0.9.4 and 0.9.5).
+    """
+    job = launch.job
+    own = {var.name: var.value if isinstance(var.value, str) else None for var in job.env}
+    if own.keys() & {"RDZV_ID", "MAX_RESTARTS", *ELASTIC}:
+        return "an elastic start needs the launcher"
+    if job.command[:1] != ("train",) or _split_words(job):
+        return "llamafactory-cli changes the words of its ranks"
+    meeting = direct.reason(job, {}, ()) or direct.rendezvous(job, {})
+    if isinstance(meeting, str):
+        return meeting
+    gate = Gate("llamafactory", ">=0.9.3", BUILT_IN)
+    is_optimised = (own.get("OPTIM_TORCH", "1") or "0").lower() in _ENABLED
+    return direct.start(
+        launch,
+        meeting,
+        python=(job.interpreter.word, "-u"),
+        variables=tuple(RankVariable(*row, gate) for row in _OPTIM_TORCH) if is_optimised else (),
+        tested=(Gate("llamafactory", ">=0.9.1,<0.9.6", BUILT_IN),),
+        program=(text(Slot.PACKAGE, "/launcher.py"),),
+        replaced=1,  # the subcommand
+        package="llamafactory",
     )
 
 

@@ -9,11 +9,21 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from safelaunch.errors import ConfigError
-from safelaunch.launchers import Command, CommandLine, JobKeys, Launch, common
+from safelaunch.launchers import Command, CommandLine, JobKeys, Launch, common, direct
 from safelaunch.launchers.common import for_elastic
 from safelaunch.launchers.frameworks import subcommands, torchrun_variables
 from safelaunch.launchers.frameworks.torchrun_variables import states_processes
-from safelaunch.model import EnvVar, Job, Origin, Word
+from safelaunch.model import (
+    BUILT_IN,
+    DirectStart,
+    EnvVar,
+    Gate,
+    Job,
+    Origin,
+    Slot,
+    Word,
+    text,
+)
 
 SUMMARY = "ms-swift: command: [sft], [rlhf], [rollout] ...; processes become NPROC_PER_NODE"
 TARGETS = ("command",)
@@ -65,6 +75,32 @@ rendezvous = torchrun_variables.rendezvous
 def command(launch: Launch) -> Command:
     """Return `python -m swift.cli.main SUBCOMMAND ...` for one node."""
     return run(SWIFT, launch)
+
+
+def direct_start(launch: Launch) -> DirectStart | str:
+    """Return how the ranks of a node are started without swift and its torchrun, or why not.
+
+    It runs the file of the subcommand's module, swift/cli/SUBCOMMAND.py (swift/cli/main.py of
+    ms-swift 3.0, 3.4, 3.8, 4.0 and 4.6).
+    """
+    job = launch.job
+    own = (*job.command, *job.args.words)
+    if own[1:2] and own[1].endswith(_SETTINGS):
+        return f"swift itself reads {own[1]}"
+    if SWIFT.subcommand(job.command) not in SWIFT.distributed or not states_processes(job):
+        return "swift starts one process here, which is no rank"
+    meeting = direct.reason(job, {}, ()) or direct.rendezvous(job, {})
+    if isinstance(meeting, str):
+        return meeting
+    return direct.start(
+        launch,
+        meeting,
+        python=(job.interpreter.word, "-u"),
+        tested=(Gate("swift", ">=3.0,<4.7", BUILT_IN),),
+        program=(text(Slot.PACKAGE, f"/cli/{job.command[0]}.py"),),
+        replaced=3,  # -m, the module of swift, and the subcommand
+        package="swift",
+    )
 
 
 def job_keys(line: CommandLine) -> JobKeys | None:

@@ -124,17 +124,33 @@ def free_port(seed: int) -> "int | None":
     return None
 
 
-def package_version(name: str, pythonpath: str) -> "str | None":
-    """Return the version of a package, from its own files in the first folder that has it."""
-    for folder in package_folders(pythonpath):
-        for file in ("version.py", "__init__.py"):
-            for line in read(os.path.join(folder, name, file)).splitlines():
-                left, _, value = line.partition("=")
-                if left.split(":")[0].strip() == "__version__" and value.strip()[:1] in ("'", '"'):
-                    return value.strip().strip("'\"")
-        if os.path.exists(os.path.join(folder, name, "__init__.py")):
-            return None  # that one is imported, and does not tell
+def package_version(name: str, pythonpath: str) -> "tuple[str, str] | None":
+    """Return version and folder of a package, from files of the first place that has it."""
+    for place in package_folders(pythonpath):
+        folder = os.path.join(place, name)
+        if not os.path.exists(os.path.join(folder, "__init__.py")):
+            continue
+        version = own_version(folder) or metadata_version(place, name)
+        return (version, folder) if version else None  # that one is imported
     return None
+
+
+def own_version(folder: str) -> str:
+    """Return the version that a package assigns to `__version__` as text; "" for none."""
+    for file in ("version.py", "__init__.py"):
+        for line in read(os.path.join(folder, file)).splitlines():
+            left, _, value = line.partition("=")
+            if left.split(":")[0].strip() == "__version__" and value.strip()[:1] in ("'", '"'):
+                return value.strip().strip("'\"")
+    return ""
+
+
+def metadata_version(place: str, name: str) -> str:
+    """Return the version in the name of a package's metadata folder beside it; "" for none."""
+    for entry in names(place):
+        if entry.startswith(name + "-") and entry.endswith(".dist-info"):
+            return entry[len(name) + 1 : -len(".dist-info")]
+    return ""
 
 
 def package_folders(pythonpath: str) -> "list[str]":
@@ -197,8 +213,9 @@ if __name__ == "__main__":
     print("port", free_port(int(sys.argv[1])))
     print("executable", sys.executable)
     for package in sys.argv[3:]:
-        found_version = package_version(package, sys.argv[2])
-        if found_version:
-            print(package, found_version)
+        installed = package_version(package, sys.argv[2])
+        if installed:
+            print(package, installed[0])
+            print(package + "_folder", installed[1])
     if sys.argv[3:]:
         print("old_rtx40", "yes" if is_old_rtx40() else "no")
