@@ -42,6 +42,7 @@ _PATIENCE = 5.0  # seconds that programs in the background get after the script'
 _MEMORY = 2 << 30
 _LARGEST_COPY = 256 << 20
 _FILE = 64 << 20
+_MOST_ENTRIES = 200  # of a folder with mounts below
 _TEMPORARY = "size=512m,mode=0777"
 _ROOT = "size=64m,mode=0755"
 _MNT_DETACH = 2
@@ -184,8 +185,8 @@ def _make_mount_points(spec: dict[str, Any]) -> None:
 def _lay_over(lower: dict[str, int], scratch: int, project: str) -> None:
     """Lay scratch layers over folders, the outer ones first.
 
-    A folder with mounts below cannot be a lower layer here: it stays read-only, and the project is
-    copied in its place.
+    A folder with mounts below cannot be a lower layer here: a folder in memory with what is in it
+    takes its place, and the project is copied.
     """
     covered: list[str] = []
     for number, (path, fd) in enumerate(lower.items()):
@@ -193,21 +194,52 @@ def _lay_over(lower: dict[str, int], scratch: int, project: str) -> None:
         inside = [other for other in covered if f"{path}/".startswith(f"{other}/")]
         if any(os.fstat(lower[other]).st_dev == device for other in inside):
             continue
-        upper = f"/proc/self/fd/{scratch}/upper-{number}"
-        work = f"/proc/self/fd/{scratch}/work-{number}"
-        os.mkdir(upper)
-        os.mkdir(work)
-        data = f"lowerdir=/proc/self/fd/{fd},upperdir={upper},workdir={work},userxattr"
-        flags = _MS_NOSUID | _MS_NODEV
-        with contextlib.suppress(IsolationError):
-            _mount("scratch layers", "overlay", path, "overlay", flags=flags, data=data)
+        layers = f"/proc/self/fd/{scratch}/{number}"
+        try:
+            _lay(f"/proc/self/fd/{fd}", path, layers)
             covered.append(path)
+        except IsolationError:
+            with contextlib.suppress(IsolationError, OSError):
+                _rebuild(f"/proc/self/fd/{fd}", path, layers)
     if not any(f"{project}/".startswith(f"{path}/") for path in covered):
         copy = f"/proc/self/fd/{scratch}/project"
         _copy(f"/proc/self/fd/{lower[project]}", copy)
         _mount("a copy of the project", copy, project, flags=_MS_BIND)
     for fd in lower.values():
         os.close(fd)
+
+
+def _lay(lower: str, target: str, layers: str) -> None:
+    """Lay a scratch layer over a folder."""
+    for name in ("upper", "work"):
+        os.mkdir(f"{layers}-{name}")
+    data = f"lowerdir={lower},upperdir={layers}-upper,workdir={layers}-work,userxattr"
+    flags = _MS_NOSUID | _MS_NODEV
+    _mount("scratch layers", "overlay", target, "overlay", flags=flags, data=data)
+
+
+def _rebuild(lower: str, target: str, layers: str) -> None:
+    """Mount a folder in memory with all that another one has, its folders with layers if it can."""
+    names = sorted(os.listdir(lower))
+    if len(names) > _MOST_ENTRIES:
+        return
+    copy = f"{layers}-copy"
+    os.mkdir(copy)
+    for number, name in enumerate(names):
+        source, place = f"{lower}/{name}", f"{copy}/{name}"
+        if os.path.islink(source):
+            os.symlink(os.readlink(source), place)
+        elif os.path.isdir(source):
+            os.mkdir(place)
+            try:
+                _lay(source, place, f"{layers}-{number}")
+            except IsolationError:
+                _mount("a folder", source, place, flags=_MS_BIND | _MS_REC)
+        else:
+            with open(place, "x", encoding="ascii"):
+                pass
+            _mount("a file", source, place, flags=_MS_BIND)
+    _mount("a folder in memory", copy, target, flags=_MS_BIND | _MS_REC)
 
 
 def _copy(source: str, target: str) -> None:

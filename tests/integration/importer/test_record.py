@@ -195,6 +195,28 @@ def test_a_project_with_mounts_below_is_copied(project: Path, tmp_path: Path) ->
     assert not (project / "new").exists()
 
 
+def test_a_home_with_mounts_below_can_be_written_to(project: Path, tmp_path: Path) -> None:
+    (project / "script.sh").write_text(
+        "mkdir -p ~/new/x && touch ~/data/y ~/old/z && rm ~/old/a && python t.py $(cat ~/data/b)\n"
+    )
+    home = tmp_path / "home"
+    for name in ("data", "old"):
+        (home / name).mkdir()
+    (home / "old" / "a").touch()
+    place = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    command = f"mount -t tmpfs x {home}/data && echo 3 > {home}/data/b && {sys.executable}"
+    done = subprocess.run(
+        [*place, f"{command} -m safelaunch import --record script.sh && ls {home}/*"],
+        cwd=project, env={**os.environ, "HOME": str(home)}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    if "unshare failed" in done.stderr or "forbids user namespaces" in done.stderr:
+        pytest.skip("no user namespaces here")
+    job, _, files = done.stdout.partition(str(home))
+    assert job == "launcher: python\nscript: t.py\nargs:\n  - 3\n", done.stderr
+    assert files.split() == ["/data:", "b", f"{home}/old:", "a"]
+
+
 @pytest.fixture
 def venv(project: Path) -> Path:
     """Return a virtual environment with a Python and a launcher of its own."""
