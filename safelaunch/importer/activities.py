@@ -197,7 +197,7 @@ def find_action(words: Sequence[str]) -> Note | None:
     return None
 
 
-def describe(words: Sequence[str]) -> str:
+def describe(words: Sequence[str], longest: int = _LONGEST_TEXT) -> str:
     """Return a command for a note: its beginning, without secrets."""
     shown: list[str] = []
     hides_next = False
@@ -212,7 +212,16 @@ def describe(words: Sequence[str]) -> str:
         if word == "login":
             break
     text = " ".join(shown)
-    return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 3] + "..."
+    return text if len(text) <= longest else text[: longest - 3] + "..."
+
+
+def starts_job(words: Sequence[str]) -> bool:
+    """Whether a launcher is given a program that may start a job, and none as `hostname`."""
+    names = [os.path.basename(word) for word in words[1:]]
+    return words[0] != "srun" or any(
+        name in launcher_names() or _PYTHON.fullmatch(name) or _is_shell(name) or "." in name
+        for name in names
+    )
 
 
 def is_mentioned(text: str) -> bool:

@@ -177,6 +177,10 @@ class Findings:
     notes: list[Note] = field(default_factory=list)
     problems: list[Unresolved] = field(default_factory=list)  # of launches
     stop: Stop | None = None
+    is_cut_off: bool = False  # by a limit of the recording
+    unanswered: dict[str, Unresolved] = field(default_factory=dict)  # variables made of no output
+    sources: list[str] = field(default_factory=list)  # files that a recorded script has sourced
+    placeholders: tuple[str, ...] = ()  # for the script's arguments, in a command to be completed
 
     def note(self, line: int, text: str, outcome: str) -> None:
         """Add a note, once."""

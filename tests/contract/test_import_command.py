@@ -319,3 +319,14 @@ def test_a_log_in_a_folder_that_is_not_there_is_refused(folder: Path) -> None:
     write(folder, "torchrun t.py > nodir/log\n")
     result = safelaunch(folder, "import", "x.sh")
     assert (result.code, "hint: mkdir -p nodir" in result.err) == (2, True)
+
+
+def test_a_recording_names_the_arguments_that_are_missing(folder: Path) -> None:
+    write(folder, "MODEL=$1\nSTEPS=$2\npython train.py $MODEL --steps $STEPS $FLAGS\n")
+    result = safelaunch(folder, "import", "--record", "x.sh", "--", "m")
+    if "isolated" in result.err:
+        pytest.skip("no user namespaces here")
+    assert result.code == 2
+    assert result.err.splitlines()[-1] == (
+        "hint: safelaunch import --record x.sh --set FLAGS=VALUE -- m STEPS"
+    )

@@ -123,7 +123,9 @@ def _refusal(
     if questions:
         names = "; ".join(f"{_at(p)}: {p.reason}" for p in questions.values())
         what = f"it needs values that only its caller has: {names}"
-        return ConfigError(what, where=script, hint=_command_with(script, questions, caller))
+        return ConfigError(
+            what, where=script, hint=_command_with(script, findings, caller, records)
+        )
     if others:
         where = f"{script}:{others[0].line}"
         return ConfigError(f"a launch depends on {others[0].reason}", where=where, hint=again)
@@ -140,18 +142,19 @@ def _at(problem: Unresolved) -> str:
     return f"line {problem.line}"
 
 
-def _command_with(script: str, questions: dict[str, Unresolved], caller: ScriptCaller) -> str:
+def _command_with(script: str, findings: Findings, caller: ScriptCaller, records: bool) -> str:
     """Return the command that answers the questions."""
-    words = ["safelaunch import", shlex.quote(script)]
+    names = dict.fromkeys(p.name for p in findings.problems if p.name is not None)
+    words = ["safelaunch import --record" if records else "safelaunch import", shlex.quote(script)]
     for name, text in caller.answers.items():
         value = "VALUE" if is_secret_name(name) else shlex.quote(text)
         words.append(f"--set {name}={value}")
-    words += [f"--set {name}=VALUE" for name in questions if name[0] != "$"]
-    arguments = [name for name in questions if name[0] == "$"]
-    if arguments or caller.arguments:
-        count = max((int(name[1:]) for name in arguments), default=0)
+    words += [f"--set {name}=VALUE" for name in names if name[0] != "$"]
+    numbers = [int(name[1:]) for name in names if name[0] == "$"]
+    if numbers or caller.arguments:
         shown = [shlex.quote(word) for word in caller.arguments]
-        words += ["--", *shown, *("ARG" for _ in range(count - len(shown)))]
+        placeholders = (*findings.placeholders, *["ARG"] * max(numbers, default=0))
+        words += ["--", *shown, *placeholders[len(shown) : max(numbers, default=0)]]
     return " ".join(words)
 
 

@@ -12,6 +12,8 @@ from safelaunch.script import quote
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from safelaunch.importer.record.trap import Trap
+
 PYTHONS = (
     "python", "python2", "python2.7", "python3", *(f"python3.{minor}" for minor in range(21)),
 )  # fmt: skip
@@ -22,7 +24,9 @@ _ELSEWHERE = frozenset((
     "ray", "uv", "poetry", "pixi", "micromamba", "conda", "mamba",
 ))  # fmt: skip
 # of these, what reads a script from its input
-_READS_SCRIPT = "ssh|docker|podman|sudo"
+_READS_SCRIPT = "ssh|docker|podman|sudo|sbatch"
+# run as they are, but for what git does with other machines
+MACHINE_PROGRAMS = ("git", "hostname", "nproc")
 
 # A call is one file of parts that end in NUL: kind, folder, number of words, words, environment, as
 # the program got it. The file has its name only when it is complete.
@@ -30,7 +34,10 @@ _READS_SCRIPT = "ssh|docker|podman|sudo"
 # Whether the script reads what a program prints: the reader of its output is a shell that holds the
 # pipe as another file than its input (`$(...)`), or goes on as one that reads it (`| while read`).
 # Programs such as `tee` and `tail` hand it on. A reader that is just being started is not seen yet:
-# each pipe has one.
+# each pipe has one. A shell that waits reads; one that runs may start or become another program.
+#
+# SAFELAUNCH_INTO is the variable that takes the output, SAFELAUNCH_ANSWER what the user says that
+# it is: it is printed, and the trap sets the variable to it, whatever is made of it on the way.
 _HEAD = r"""#!{bash} -p
 given=$PATH
 PATH=/usr/bin:/bin:/usr/sbin:/sbin
@@ -43,11 +50,11 @@ record() {{
   mv "$f.part" "$f.call"
 }}
 is_asked() {{
-  local out at flags exe main tries=0
+  local out at flags exe main state shells tries=0 waits=0
   out=$(readlink /proc/$$/fd/1)
   read -r main <{place}/stdout
-  while [[ $out == pipe:* && $out != "$main" && tries -lt 20 ]]; do
-    tries=$((tries + 1))
+  while [[ $out == pipe:* && $out != "$main" && tries -lt 200 ]]; do
+    tries=$((tries + 1)) shells=
     for at in $(find /proc/[0-9]*/fd -lname "pipe:?${{out//[^0-9]/}}?" 2>/dev/null); do
       flags=$(sed -n 's/^flags:.*\(.\)$/\1/p' "${{at/fd/fdinfo}}" 2>/dev/null)
       [[ $flags == 0 ]] || continue
@@ -55,29 +62,56 @@ is_asked() {{
       exe=$(readlink "${{at%/fd/*}}/exe")
       case ${{exe##*/}} in
         xargs|parallel) return 0 ;;
-        bash|dash|sh|busybox|zsh)
-          [[ $tries -gt 9 ]] && return 0
-          sleep 0.02 ;;
-        *) out=$(readlink "${{at%/fd/*}}/fd/1") ;;
+        bash|dash|sh|busybox|zsh) shells+=" ${{at%/fd/*}}" ;;
+        *)
+          out=$(readlink "${{at%/fd/*}}/fd/1") waits=0
+          continue 2 ;;
       esac
-      continue 2
     done
+    for at in $shells; do
+      read -r state <"$at/stat"
+      case ${{state##*) }} in S*) ;; *) waits=0 ;; esac
+    done
+    [[ $shells ]] && waits=$((waits + 1))
+    [[ waits -gt 9 ]] && return 0
+    [[ ! $shells && tries -gt 20 ]] && return 1
     sleep 0.02
   done
   return 1
 }}
 """
-_LAUNCHER = r"""
+_ANSWERED = r"""
+answer() {{
+  [[ ${{SAFELAUNCH_ANSWER+x}} ]] || return 1
+  : >{place}/unanswered
+  printf '%s\n' "$SAFELAUNCH_ANSWER"
+  record answered "$name" "$@"
+}}
+"""
+_LAUNCHER = (
+    _ANSWERED
+    + r"""
 kind=call
-is_asked && kind=asked
+if is_asked; then
+  answer "$@" && exit 0
+  kind=asked
+fi
 record "$kind" "$name" "$@"
 """
-_NO_OP = r"""
+)
+_NO_OP = (
+    _ANSWERED
+    + r"""
 kind=no-op
-is_asked && kind='no answer'
-f="{place}/calls/$kind.$name"
-[[ -e $f.call ]] || printf '%s\0' "$kind" "$PWD" 1 "$name" "SAFELAUNCH_AT=$SAFELAUNCH_AT" >"$f.call"
+if is_asked; then
+  answer "$@" && exit 0
+  kind='no answer'
+fi
+f="{place}/calls/$kind.$name.$SAFELAUNCH_INTO"
+[[ -e $f.call ]] || printf '%s\0' "$kind" "$PWD" 1 "$name" "SAFELAUNCH_AT=$SAFELAUNCH_AT" \
+  "SAFELAUNCH_INTO=$SAFELAUNCH_INTO" >"$f.call"
 """
+)
 _ELSEWHERE_STUB = r"""
 case $name in {reads_script})
   case "$(readlink /proc/$$/fd/0)" in pipe:*|*'(deleted)')
@@ -86,6 +120,45 @@ case $name in {reads_script})
   esac ;;
 esac
 record elsewhere "$name" "$@"
+"""
+# Reaches no other machine; a copy of a repository is an empty folder, to which the script changes.
+_GIT = (
+    _ANSWERED
+    + r"""
+at=1
+while [[ ${{!at-}} == -* ]]; do
+  case ${{!at}} in -C|-c|--git-dir|--work-tree) at=$((at + 1)) ;; esac
+  at=$((at + 1))
+done
+case ${{!at-}} in clone|fetch|pull|push|ls-remote|submodule|lfs)
+  if is_asked; then
+    answer "$@" && exit 0
+    record 'no answer' "$name" "${{!at}}"
+    exit 0
+  fi
+  record no-op "$name" "${{!at}}"
+  if [[ ${{!at}} == clone ]]; then
+    source= folder=
+    for word in "${{@:at + 1}}"; do
+      case $word in -*) ;; *[:/]*) if [[ $source ]]; then folder=$word; else source=$word; fi ;;
+        *) [[ $source ]] && folder=$word ;;
+      esac
+    done
+    source=${{source%/}}
+    folder=${{folder:-${{source##*/}}}}
+    [[ $folder ]] && mkdir -p -- "${{folder%.git}}"
+  fi
+  exit 0 ;;
+esac
+PATH=$given
+exec {real} "$@"
+"""
+)
+# Prints what is so on this machine.
+_LOCAL = r"""
+is_asked && record answer 0 "$name" "$@"
+PATH=$given
+exec {real} "$@"
 """
 # options of Python, up to code, a module or a script
 _IS_CODE = r"""
@@ -126,12 +199,14 @@ exec {real} "$@"
 )
 _PYTHON = (
     _IS_CODE
+    + _ANSWERED
     + r"""
 is_code "$@"
 code=$?
 if is_asked; then
   (PATH=$given; exec -a "$shown" {real} "$@")
   status=$?
+  [[ $status != 0 ]] && answer "$@" && exit 0
   record answer "$status" "$name" "$@"
   exit "$status"
 elif [[ $code == 0 ]]; then
@@ -141,67 +216,6 @@ fi
 record call "$name" "$@"
 """
 )
-# `kill` is a builtin, which only this takes away: `kill -9 -1` would end the recording. The trap
-# keeps the stubs in front of PATH, tells them the line, and makes files that are sourced and not
-# there: behind one, a variable without a value ends the script, since that file might have set it.
-# Under `set -e` it makes folders too, to which the script changes, and absent programs succeed.
-_BASH_ENV = r"""enable -n kill 2>/dev/null
-set -T
-__safelaunch_unset=
-command_not_found_handle() {{
-  local f={place}/calls/$BASHPID.$RANDOM
-  {{ printf '%s\0' missing "$PWD" $# "$@" "SAFELAUNCH_AT=$SAFELAUNCH_AT"; }} >"$f.call"
-  [[ $- == *e* ]] || return 127
-}}
-__safelaunch() {{
-  local IFS=$' \t\n' f=() word=${{2%%[[:space:]]*}} unset=${{-//[^u]/}}$__safelaunch_unset
-  __safelaunch_unset=
-  export SAFELAUNCH_AT=$1:$3
-  case $PATH in {place}/stubs|{place}/stubs:*) ;; *) PATH={place}/stubs:$PATH ;; esac
-  set +u
-  case $2 in
-    'source '*|'. '*)
-      case $2 in *'$('*|*'`'*|*'<('*|*'?'*) ;; *) eval "f=(${{2#* }})" ;; esac
-      if __safelaunch_make "${{f[0]}}"; then
-        case ${{f[0]}} in
-          activate|*/activate|*/conda.sh|*/mamba.sh|*bashrc|*profile|*/zshrc) ;;
-          *) __safelaunch_unset=u ;;
-        esac
-      fi ;;
-    'cd '*|'pushd '*)
-      case $2 in *'$('*|*'`'*|*'<('*|*'?'*) ;; *) eval "f=(${{2#* }})" ;; esac
-      __safelaunch_enter "${{f[@]}}" ;;
-    */*|'$'*|'"$'*)
-      case $word in *'('*|*'`'*|*'?'*|*=*) ;; *) eval "f=($word)" ;; esac
-      __safelaunch_check "${{f[0]}}" ;;
-  esac
-  [[ $unset ]] && set -u
-  return 0
-}}
-__safelaunch_make() {{
-  [[ $1 && ! -e $1 ]] || return
-  [[ $1 == */* ]] || ! type -P "$1" >/dev/null || return
-  /bin/mkdir -p "${{1%"${{1##*/}}"}}./" && : >"$1" || return
-  printf '%s\0' source "$PWD" 2 source "$1" "SAFELAUNCH_AT=$SAFELAUNCH_AT" \
-    >"{place}/calls/$BASHPID.$RANDOM.call"
-}}
-__safelaunch_enter() {{
-  [[ $- == *e* && $# == 1 && $1 && $1 != -* && ! -e $1 ]] || return
-  /bin/mkdir -p -- "$1" || return
-  printf '%s\0' folder "$PWD" 2 cd "$1" "SAFELAUNCH_AT=$SAFELAUNCH_AT" \
-    >"{place}/calls/$BASHPID.$RANDOM.call"
-}}
-__safelaunch_check() {{
-  local line
-  case ${{1##*/}} in {launchers}) ;; *) return ;; esac
-  [[ $1 == */* && -f $1 && -x $1 ]] || return
-  read -r line <"$1"
-  [[ $line == '#!{bash} -p' ]] ||
-    printf '%s\0' escaped "$PWD" 1 "$1" "SAFELAUNCH_AT=$SAFELAUNCH_AT" \
-      >"{place}/calls/$BASHPID.$RANDOM.call"
-}}
-trap '{{ __safelaunch $LINENO "$BASH_COMMAND" "$BASH_SOURCE" "$_" || :; }} 2>/dev/null' DEBUG
-"""
 
 
 def is_script(program: str) -> bool:
@@ -219,7 +233,7 @@ def is_python(name: str) -> bool:
 
 
 def stub_files(
-    place: str, bash: str, programs: Mapping[str, str], covered: Iterable[str]
+    place: str, bash: str, programs: Mapping[str, str], covered: Iterable[str], trap: Trap
 ) -> dict[str, str]:
     """Return the files of the stubs, those for covered programs by their number.
 
@@ -230,13 +244,15 @@ def stub_files(
         "place": place, "bash": bash, "launchers": launchers, "reads_script": _READS_SCRIPT
     }  # fmt: skip
     numbers = {program: f"{place}/real/{at}" for at, program in enumerate(covered)}
-    files = {"bash_env": _BASH_ENV.format(**values), "empty": ""}
+    files = {"bash_env": trap.text(place, bash, launchers), "empty": ""}
 
     def stub(name: str, program: str) -> str:
         if is_python(name):
             text = _PYTHON
         elif name in _ELSEWHERE:
             text = _ELSEWHERE_STUB
+        elif name in MACHINE_PROGRAMS:
+            text = _GIT if name == "git" else _LOCAL
         else:
             text = _WRAPPER if name in WRAPPERS else _LAUNCHER
         real = numbers.get(os.path.realpath(program), program)
@@ -244,6 +260,8 @@ def stub_files(
 
     for name in NO_OPS:
         files[f"stubs/{name}"] = (_HEAD + _NO_OP).format(**values, named=name)
+    for name in filter(programs.get, MACHINE_PROGRAMS):
+        files[f"stubs/{name}"] = stub(name, programs[name])
     for name in (*WRAPPERS, *_ELSEWHERE, *launcher_names(), *PYTHONS):
         program = programs.get("python3" if is_python(name) else name, "/bin/false")
         files[f"stubs/{name}"] = stub(name, program)

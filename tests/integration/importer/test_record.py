@@ -57,6 +57,10 @@ def words(findings: Findings) -> list[tuple[str, ...]]:
     return [launch.words for launch in findings.launches]
 
 
+def questions(findings: Findings) -> list[tuple[int, str | None]]:
+    return [(problem.line, problem.name) for problem in findings.problems]
+
+
 def test_each_call_is_recorded_with_words_folder_and_exports(run: Record, project: Path) -> None:
     findings = run(
         "export A='x y'\nB=no\ncd sub\nC=1 torchrun --nproc_per_node 2 t.py '' \"a b\" $'c\\nd'\n"
@@ -290,8 +294,14 @@ def test_an_answer_of_python_is_that_of_the_real_one(
     assert findings.notes[0].text.endswith("for its answer")
 
 
-def test_an_answer_that_fails_is_refused_with_its_line(run: Record) -> None:
-    findings = run("X=1\nN=$(python nothing.py)\ntorchrun t.py --seed $N --x 1\n")
+def test_an_answer_that_fails_is_asked_for_by_its_variable(run: Record) -> None:
+    text = "X=1\nN=$(python nothing.py)\ntorchrun t.py --seed $N --x 1\n"
+    assert questions(run(text)) == [(2, "N")]
+    assert words(run(text, N="7")) == [("torchrun", "t.py", "--seed", "7", "--x", "1")]
+
+
+def test_an_answer_that_fails_and_that_no_variable_takes_is_refused(run: Record) -> None:
+    findings = run("X=1\ntorchrun t.py --seed $(python nothing.py) --x 1\n")
     assert findings.stop is not None
     assert (findings.stop.line, "reads its answer" in findings.stop.reason) == (2, True)
 
@@ -299,7 +309,7 @@ def test_an_answer_that_fails_is_refused_with_its_line(run: Record) -> None:
 def test_the_output_of_a_launcher_is_no_answer(run: Record) -> None:
     findings = run("N=$(torchrun t.py)\n")
     assert findings.stop is not None
-    assert findings.stop.reason == "the output of `torchrun` is used by the script"
+    assert findings.stop.reason == "the output of `torchrun t.py` is used by the script"
 
 
 def test_a_launch_whose_output_goes_to_a_log_is_recorded(run: Record) -> None:
@@ -426,16 +436,20 @@ def test_startup_files_of_the_user_are_not_read(run: Record, project: Path) -> N
     assert [launch.env for launch in findings.launches] == [{}]
 
 
-def test_the_own_folder_of_a_script_is_named_if_it_starts_only_there(
-    project: Path, run: Record
+@pytest.mark.parametrize("folder", ["sub", "sub/deep"])
+def test_a_script_that_starts_nothing_here_is_recorded_from_a_folder_above_it(
+    folder: str, project: Path, run: Record
 ) -> None:
-    (project / "sub" / "script.sh").write_text("[ -f here ] && torchrun t.py\n")
-    (project / "sub" / "here").touch()
-    environ = {"HOME": str(project.parent / "home"), "PATH": os.environ["PATH"]}
     assert run("torchrun t.py\n").launches
-    findings = record("sub/script.sh", ScriptCaller(environ, str(project)))
-    assert findings.stop is not None
-    assert findings.stop.hint == f"cd {project}/sub && safelaunch import --record script.sh"
+    (project / "sub" / "deep").mkdir()
+    (project / "sub" / "deep" / "script.sh").write_text("[ -f here ] && torchrun t.py\n")
+    (project / folder / "here").touch()
+    environ = {"HOME": str(project.parent / "home"), "PATH": os.environ["PATH"]}
+    findings = record("sub/deep/script.sh", ScriptCaller(environ, str(project)))
+    assert [launch.folder for launch in findings.launches] == [str(project / folder)]
+    assert findings.notes[0] == (
+        1, "it starts nothing from here", f"assumed that `{folder}` is where it is started"
+    )  # fmt: skip
 
 
 def test_which_finds_what_it_finds_without_stubs(run: Record) -> None:
@@ -478,7 +492,7 @@ def test_a_folder_that_is_not_there_is_noted_where_the_script_would_end(
     )
     folders = [launch.folder for launch in findings.launches]
     assert folders == ["/missing-of-a-test/x", str(project / "missing")]
-    assert findings.notes[0].text == "changes to `/missing-of-a-test/x`, which is not there"
+    assert findings.notes[0].text == "uses the folder `/missing-of-a-test/x`, which is not there"
 
 
 def test_a_folder_that_is_not_there_changes_nothing_where_the_script_goes_on(
@@ -502,3 +516,161 @@ def test_a_program_that_is_not_here_fails_where_the_script_goes_on(run: Record) 
         "runs `nosuch-a`, which is not here",
         "runs `nosuch-b`, which is not here",
     ]
+
+
+def test_arguments_that_a_launch_is_made_of_are_asked_for(run: Record) -> None:
+    text = "MODE=$1\nSIZE=$2\nif [ $SIZE = 7B ]; then L=32; fi\ntorchrun t.py --layers $L\n"
+    findings = run(text)
+    assert questions(findings) == [(1, "$1"), (2, "$2")]
+    assert findings.problems[1].reason == "argument 2 of the script, `SIZE` (`7B`)"
+    assert findings.placeholders == ("MODE", "SIZE")
+    assert run(text, "sft", "7B").problems == []
+
+
+def test_all_arguments_are_asked_for_where_the_first_missing_one_ends_the_script(
+    run: Record,
+) -> None:
+    findings = run("set -e\nA=$1\ncat $A/x\nB=$2\ntorchrun t.py $B\n")
+    assert questions(findings) == [(2, "$1"), (4, "$2")]
+    findings = run("[ $# -eq 2 ] || exit 1\ntorchrun t.py $1 $2\n")
+    assert questions(findings) == [(2, "$1"), (2, "$2")]
+
+
+def test_arguments_that_a_script_does_without_are_noted(run: Record) -> None:
+    findings = run('[ "$1" = debug ] && set -x\nS=$2\n[ -z "$S" ] && S=3\ntorchrun t.py $S\n')
+    assert words(findings) == [("torchrun", "t.py", "3")]
+    assert (questions(findings), [n.text for n in findings.notes]) == (
+        [], ["argument 1 is not given", "argument 2 is not given"]
+    )  # fmt: skip
+
+
+def test_a_function_and_a_loop_over_options_need_no_arguments(run: Record) -> None:
+    findings = run(
+        "f() { torchrun t.py $1; }\n"
+        "while [ $# -gt 0 ]; do case $1 in -x) X=$2 ;; esac; shift; done\nf a\nf\n"
+        "awk '{print $3}' /dev/null\n"
+    )
+    assert (words(findings), findings.problems) == (
+        [("torchrun", "t.py", "a"), ("torchrun", "t.py")], []
+    )  # fmt: skip
+
+
+def test_a_call_in_a_comment_is_shown_where_arguments_are_missing(run: Record) -> None:
+    findings = run("# bash script.sh 7B /data\ntorchrun t.py $1 $2\n")
+    assert findings.notes[0].text == "a comment calls it with `-- 7B /data`"
+
+
+def test_a_variable_that_is_not_set_is_asked_for_if_it_is_in_a_launch(run: Record) -> None:
+    text = "A=$NODES\nif [ $DEBUG = 1 ]; then set -x; fi\ntorchrun --nnodes $A t.py ${LR:-1}\n"
+    findings = run(text)
+    assert questions(findings) == [(1, "NODES")]
+    assert [n.text for n in findings.notes] == ["`DEBUG` is not set"]
+    assert words(run(text, NODES="2")) == [("torchrun", "--nnodes", "2", "t.py", "1")]
+
+
+def test_a_variable_for_which_a_sourced_file_has_a_default_is_not_asked_for(
+    run: Record, project: Path
+) -> None:
+    (project / "env.sh").write_text("PORT=${PORT:-123}\n")
+    findings = run("source env.sh\ntorchrun --master_port $PORT t.py\n")
+    assert (words(findings)[0][2], findings.problems) == ("123", [])
+
+
+@pytest.mark.parametrize("program", ["nvidia-smi -L | wc -l", "srun -N1 hostname"])
+def test_what_a_program_prints_that_is_not_run_is_asked_for_by_its_variable(
+    program: str, run: Record
+) -> None:
+    text = f"N=$({program})\ntorchrun --nproc_per_node $N t.py\n"
+    assert questions(run(text)) == [(1, "N")]
+    findings = run(text, N="4")
+    assert words(findings) == [("torchrun", "--nproc_per_node", "4", "t.py")]
+    assert (findings.launches[0].env, findings.notes[0].outcome) == ({}, "`N` is what you have set")
+
+
+def test_an_alias_is_expanded_where_a_script_starts_nothing_without(run: Record) -> None:
+    findings = run("set -x\nalias run='torchrun --x'\nrun t.py\n")
+    assert words(findings) == [("torchrun", "--x", "t.py")]
+    assert findings.notes[0].text == "defines an alias for your shell"
+
+
+def test_a_folder_that_a_script_tests_and_changes_to_is_made_where_it_starts_nothing_without(
+    run: Record,
+) -> None:
+    findings = run("R=/gone-of-a-test/x\n[ -e $R ] || exit 1\ncd $R || exit 1\ntorchrun t.py\n")
+    assert [launch.folder for launch in findings.launches] == ["/gone-of-a-test/x"]
+    assert findings.notes[0].text == "uses the folder `/gone-of-a-test/x`, which is not there"
+
+
+def test_a_repository_is_not_copied_and_its_folder_is_there(run: Record, project: Path) -> None:
+    findings = run("set -e\ngit clone --depth 1 https://h.example/a/b.git\ncd b\ntorchrun t.py\n")
+    assert [launch.folder for launch in findings.launches] == [str(project / "b")]
+    assert [n.text for n in findings.notes] == ["runs `git clone`"]
+
+
+def test_the_name_of_this_machine_is_noted(run: Record) -> None:
+    findings = run("H=$(hostname)\ntorchrun --master_addr $H t.py\n")
+    assert [n.text for n in findings.notes] == ["runs `hostname` for its answer"]
+
+
+def test_words_of_a_source_line_are_those_of_the_script(run: Record, project: Path) -> None:
+    (project / "a.sh").write_text("A=1\n")
+    findings = run("for f in a.sh; do source $f; done\nsource $1\ntorchrun t.py $A $#\n", "a.sh")
+    assert (words(findings), findings.notes) == ([("torchrun", "t.py", "1", "1")], [])
+
+
+def test_a_program_that_is_not_here_leaves_no_trace_of_the_recording_in_messages(
+    run: Record,
+) -> None:
+    findings = run("set -x\nnosuch-a t.py\nexit 3\n")
+    assert findings.stop is not None
+    assert "SAFELAUNCH" not in findings.stop.reason
+
+
+def test_what_fails_ends_nothing_where_a_script_starts_nothing_without_it(run: Record) -> None:
+    text = (
+        "set -e\nif false; then :; fi\ncp none.json /tmp\nX=$(cat none.txt)\nls none | xargs cp\n"
+        "torchrun t.py --x $X --y 1 >none/log\n"
+    )
+    findings = run(text)
+    assert questions(findings) == [(4, "X")]
+    assert [(n.line, n.text) for n in findings.notes] == [
+        (3, "`cp none.json /tmp` fails here with exit code 1"),
+        (4, "`X=$(cat none.txt)` fails here with exit code 1"),
+        (5, "`xargs cp` fails here with exit code 123"),
+        (6, "uses the folder `none`, which is not there"),
+    ]
+    assert words(run(text, X="3")) == [("torchrun", "t.py", "--x", "3", "--y", "1")]
+
+
+def test_a_failure_ends_a_script_that_has_started_something(run: Record) -> None:
+    findings = run("set -e\ntorchrun t.py\ncp none.json /tmp\ntorchrun u.py\n")
+    assert words(findings) == [("torchrun", "t.py")]
+
+
+def test_a_launcher_by_a_path_that_is_not_here_is_recorded(run: Record) -> None:
+    findings = run(
+        "PY=/gone-of-a-test/bin/python\n$PY t.py\nA=1 nohup /gone-of-a-test/e/torchrun u.py\n"
+    )
+    assert words(findings) == [("python", "t.py"), ("torchrun", "u.py")]
+    assert [(n.line, n.text) for n in findings.notes] == [
+        (2, "starts `/gone-of-a-test/bin/python`, which is not here"),
+        (3, "starts `/gone-of-a-test/e/torchrun`, which is not here"),
+    ]
+
+
+def test_an_argument_in_a_line_that_bash_cannot_run_is_asked_for(run: Record) -> None:
+    findings = run("for ((i=$1; i<=$2; i++)); do torchrun t.py $3; done\n")
+    assert questions(findings) == [(1, "$1"), (1, "$2"), (1, "$3")]
+
+
+def test_options_that_are_missing_are_named(run: Record) -> None:
+    text = (
+        "while [ $# -gt 0 ]; do\n  case $1 in\n    -m|--model) M=$2; shift 2 ;;\n"
+        "    --data)\n      D=$2\n      shift 2 ;;\n    --fast) shift ;;\n  esac\ndone\n"
+        '[ "$M" ] && [ "$D" ] || { echo Missing --model or --data; exit 1; }\ntorchrun t.py $M $D\n'
+    )
+    stop = run(text).stop
+    assert stop is not None
+    hint = "safelaunch import --record script.sh -- --model VALUE --data VALUE"
+    assert stop.hint == hint
+    assert words(run(text, "--model", "a", "--data", "b")) == [("torchrun", "t.py", "a", "b")]
