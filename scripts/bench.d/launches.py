@@ -23,6 +23,7 @@ from safelaunch.errors import SafelaunchError
 from safelaunch.importer import activities
 from safelaunch.importer.findings import DIFFERENT
 from safelaunch.importer.jobs import make_job
+from safelaunch.importer.record.arguments import example as arguments_in_comment
 from safelaunch.importer.record.record import record
 from safelaunch.importer.shell.interpreter import follow
 from safelaunch.importer.state import CALLER_VALUE, ScriptCaller
@@ -46,7 +47,7 @@ class Outcome(NamedTuple):
     launcher: str
     kind: str
     reason: str = ""
-    recorded: bool = False
+    recorded: str = "refused"  # or recorded, recorded with answers, asks
     lines: tuple[tuple[str, str], ...] = ()  # launcher, outcome as a pasted line
 
 
@@ -55,7 +56,7 @@ def imports(folders: Sequence[str]) -> Iterator[Row]:
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for outcome in _outcomes(folders):
         counts[outcome.launcher][outcome.kind] += 1
-        counts[outcome.launcher]["recorded"] += outcome.recorded
+        counts[outcome.launcher][f"recording {outcome.recorded}"] += 1
     total = Counter[str]()
     for launcher, count in sorted(counts.items(), key=lambda item: -item[1].total()):
         total += count
@@ -94,7 +95,9 @@ def _recorded(script: tuple[str, str]) -> list[ScriptLaunch]:
 def _row(what: str, count: Counter[str]) -> Row:
     scripts = sum(count[kind] for kind in _KINDS)
     shown = ", ".join(f"{kind} {count[kind]}" for kind in _KINDS if count[kind])
-    measured = f"{scripts} scripts: {shown}; recorded {count['recorded']}"
+    kinds = sorted(kind for kind in count if kind.startswith("recording "))
+    recorded = ", ".join(f"{kind.partition(' ')[2]} {count[kind]}" for kind in kinds)
+    measured = f"{scripts} scripts read: {shown}; of their recordings: {recorded}"
     return Row(what, measured, "none wrong", not count["wrong"])
 
 
@@ -132,10 +135,12 @@ def _outcome(script: tuple[str, str]) -> Outcome:
         try:
             findings = follow(path, caller)
         except SafelaunchError as e:
-            launcher = _launcher(recorded.launches) or "no launcher"
-            return Outcome(shown, launcher, "refused", str(e), bool(recorded.launches))
-    launcher = _launcher(recorded.launches) or _launcher(findings.launches)
-    reached = bool(recorded.launches) and recorded.stop is None
+            how, answered = how_recorded(recorded, path, caller)
+            name = _launcher(answered.launches) or "no launcher"
+            return Outcome(shown, name, "refused", str(e), how)
+        how, answered = how_recorded(recorded, path, caller)
+    launcher = _launcher(answered.launches) or _launcher(findings.launches)
+    reached = how == "recorded"
     lines = tuple((_launcher([item]) or "", _as_line(item, environ)) for item in recorded.launches)
     kind, reason = _compare(findings, recorded, reached=reached)
     if kind == "asks":
@@ -144,7 +149,39 @@ def _outcome(script: tuple[str, str]) -> Outcome:
         kind, reason = _as_job(findings, path, environ)
     if launcher is None:
         launcher = "no launcher"
-    return Outcome(shown, launcher, kind, reason, reached, lines)
+    if how in {"asks", "refused"} and kind != "none":
+        why = recorded.stop.reason if recorded.stop else _reasons(recorded) or "not one launch"
+        print(f"{shown}: recording {how}: {why}", file=sys.stderr)
+    return Outcome(shown, launcher, kind, reason, how, lines)
+
+
+def how_recorded(findings: Findings, path: str, caller: ScriptCaller) -> tuple[str, Findings]:
+    """Return how a script is recorded, and with the answers to what is asked for."""
+    asks, answers, arguments = findings, dict[str, str](), list[str]()
+    with open(os.path.join(caller.folder, path), encoding="utf-8", errors="replace") as file:
+        example = [*arguments_in_comment(file.read(), path)]
+    for _ in range(_ROUNDS):
+        if not asks.problems:
+            break
+        for problem in asks.problems:
+            name = problem.name or ""
+            choice = re.search(r" \(`([^`]+)`", problem.reason)
+            value = choice[1] if choice else _ANSWER
+            if name[:1] == "$":
+                arguments += [_ANSWER] * (int(name[1:]) - len(arguments))
+                arguments[int(name[1:]) - 1] = value
+            elif name:
+                answers[name] = value
+        if len(example) >= len(arguments):  # as its author calls it
+            arguments = example
+        asks = record(path, ScriptCaller(caller.environ, caller.folder, tuple(arguments), answers))
+    if asks.launches and asks.stop is None and not asks.problems:
+        return "recorded" if asks is findings else "recorded with answers", asks
+    return "asks" if asks.problems else "refused", asks
+
+
+def _reasons(findings: Findings) -> str:
+    return "; ".join(f"line {p.line}: {p.reason}" for p in findings.problems[:3])
 
 
 def _answered(
@@ -168,7 +205,8 @@ def _answered(
     if any(re.search(rf"\b{name}=|\b(for|read .*) {name}\b", text) for name in answers):
         return before  # a recording takes the script's own value
     recorded = record(path, caller)
-    kind, reason = _compare(findings, recorded, reached=bool(recorded.launches))
+    reached = bool(recorded.launches) and recorded.stop is None and not recorded.problems
+    kind, reason = _compare(findings, recorded, reached=reached)
     return f"{kind} with answers" if kind == "exact" else kind, f"with answers: {reason}"
 
 
@@ -185,13 +223,15 @@ def _compare(findings: Findings, recorded: Findings, *, reached: bool) -> tuple[
     if findings.problems:
         names = [p.name for p in findings.problems]
         kind = "asks" if all(names) else "refused"
-        return kind, "; ".join(f"line {p.line}: {p.reason}" for p in findings.problems[:3])
+        return kind, _reasons(findings)
     if findings.stop is not None:
         return "refused", f"line {findings.stop.line}: {findings.stop.reason}"
     if not findings.launches:
-        return ("refused", "not one launch") if recorded.launches else ("none", "")
+        is_any = recorded.launches or recorded.problems
+        return ("refused", "not one launch") if is_any else ("none", "")
     if not reached:
-        return "not comparable", str(recorded.stop.reason if recorded.stop else "none recorded")
+        why = recorded.stop.reason if recorded.stop else _reasons(recorded) or "none recorded"
+        return "not comparable", why
     ours = Counter(map(_key, findings.launches))
     theirs = Counter(map(_key, _with_marks(recorded.launches, findings.launches)))
     if ours == theirs:
