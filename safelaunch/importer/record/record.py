@@ -22,6 +22,7 @@ from safelaunch.importer.record.recording import (
     INHERITED,
     PATH,
     Recording,
+    does_without,
     is_made_of_output,
     names_without_value,
 )
@@ -111,9 +112,11 @@ def _with_questions(findings: Findings, attempt: _Setup, text: str, deadline: fl
     caller = attempt.caller
     settled = {*caller.answers, *INHERITED, *(name for name in SEARCH_PATHS)}
     texts = [text, *filter(None, map(_content, findings.sources))]
-    own = names_without_value("\n".join(texts))
+    whole = "\n".join(texts)
+    own = names_without_value(whole)
     names = {n: at for n, at in own.items() if n not in settled and at <= text.count("\n") + 1}
-    names |= {name: why.line for name, why in findings.unanswered.items()}
+    unanswered = {n: why for n, why in findings.unanswered.items() if not does_without(n, whole)}
+    names |= {name: why.line for name, why in unanswered.items()}
     questions = {p.name for p in findings.problems}
     left = int(deadline - time.monotonic())
     if not names or not findings.launches or findings.stop is not None or left < 1:
@@ -127,8 +130,8 @@ def _with_questions(findings: Findings, attempt: _Setup, text: str, deadline: fl
         if re.search(rf"(?<!\d){numbers[name]}(?!\d)", used):
             if name not in questions:
                 unset = Unresolved(f"`{name}` is not set in the script", line, name)
-                findings.problem(findings.unanswered.get(name, unset))
-        elif name not in findings.unanswered:
+                findings.problem(unanswered.get(name, unset))
+        elif name not in unanswered:
             findings.note(line, f"`{name}` is not set", f"{ASSUMED}; else `--set {name}=VALUE`")
     return findings
 

@@ -308,6 +308,12 @@ class Recording:
             reason = f"it ended with {how} before a launch: {last}"
             if is_asked_for:
                 reason = f"a variable has no value, which a file that is not there may set: {last}"
+            placeholder = _placeholder(self._text)
+            if placeholder is not None and not self._findings.launches:
+                number, word = placeholder
+                why = f"`{word}` is a placeholder"
+                self._stops.append(Stop(why, number, "put the value in its place"))
+                return
             name = self._missing_name(answer["output"][-400:])
             self._stops.append(Stop(reason, line, self._command_with(name, answer["output"])))
             is_variable = name is not None and name in _names_in(self._text)
@@ -343,6 +349,16 @@ class Recording:
         return set(_variables_read(self._text)) - set(self._spec["env"])
 
 
+def _placeholder(text: str) -> tuple[int, str] | None:
+    """Return the first `<name>` outside quotes, which bash reads as redirections, with its line."""
+    for number, line in enumerate(text.splitlines(), 1):
+        bare = re.sub(r"\"[^\"]*\"|'[^']*'|(?:^|\s)#.*", "", line)
+        match = re.search(r"(?<![<\w])<[A-Za-z_][^<>&|;$()`]*>", bare)
+        if match is not None:
+            return number, match[0]
+    return None
+
+
 def _is_argument(name: str, text: str) -> bool:
     return re.search(rf"\b{name}=[\"']?\$\{{?[1-9]", text) is not None
 
@@ -356,11 +372,16 @@ def names_without_value(text: str) -> dict[str, int]:
     return {
         name: line
         for name, line in _variables_read(text).items()
-        if name not in CHANGING
-        and not re.search(
-            rf"\$\{{{name}(\[[^]]*\])?:?[-=+?]|-[znv][ \t]+[\"']?(\$\{{?)?{name}\b", text
-        )
+        if name not in CHANGING and not does_without(name, text)
     }
+
+
+def does_without(name: str, text: str) -> bool:
+    """Whether a script has a default for a variable, or looks whether it is empty."""
+    return (
+        re.search(rf"\$\{{{name}(\[[^]]*\])?:?[-=+?]|-[znv][ \t]+[\"']?(\$\{{?)?{name}\b", text)
+        is not None
+    )
 
 
 def is_made_of_output(name: str, text: str) -> bool:

@@ -674,3 +674,23 @@ def test_options_that_are_missing_are_named(run: Record) -> None:
     hint = "safelaunch import --record script.sh -- --model VALUE --data VALUE"
     assert stop.hint == hint
     assert words(run(text, "--model", "a", "--data", "b")) == [("torchrun", "t.py", "a", "b")]
+
+
+def test_an_output_for_which_a_script_has_a_default_is_not_asked_for(run: Record) -> None:
+    findings = run(
+        "A=$(scontrol show hostnames x | head -n 1)\nA=${A:-localhost}\n"
+        "torchrun --master_addr $A t.py\n"
+    )
+    assert (words(findings)[0][2], findings.problems) == ("localhost", [])
+    assert [n.text for n in findings.notes] == ["reads what `scontrol` prints"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("A='<x>'\nD=<your data>\npython t.py $D\n", 2), ("python t.py \\\n  --d <data_root>\n", 2)],
+)
+def test_a_placeholder_is_named(text: str, line: int, run: Record) -> None:
+    stop = run(text).stop
+    assert stop is not None
+    assert (stop.line, stop.hint) == (line, "put the value in its place")
+    assert stop.reason.endswith("` is a placeholder")
