@@ -234,7 +234,7 @@ NO_OPS = (
     "nvidia-smi", "module", "conda", "mamba", "scontrol", "sinfo", "squeue", "scancel", "pip",
     "pip3", "wget", "curl", "huggingface-cli", "hf", "modelscope", "gdown", "rsync", "scp", "apt",
     "apt-get", "wandb", "sleep", "clear", "kill", "pkill", "killall", "vllm", "tensorboard", "make",
-    "npm",
+    "npm", "gsutil", "gcloud", "aws", "azcopy", "aria2c", "swanlab", "redis-server", "jupyter",
 )  # fmt: skip
 # and for programs that start the rest of their words: recorded with them, where it is a launch
 WRAPPERS = (

@@ -58,17 +58,17 @@ def record(script: str, caller: ScriptCaller, seconds: int = SECONDS) -> Finding
     """
     text = read_script(script)
     attempt = _Setup(script, caller)
-    deadline = time.monotonic() + seconds
     findings = _record(attempt, text, seconds)
     if findings.launches or findings.problems or findings.is_cut_off:
-        return _with_questions(findings, attempt, text, deadline)
+        return _with_questions(findings, attempt, text, seconds)
+    deadline = time.monotonic() + seconds  # for the beginning of other attempts
     for other in _attempts(attempt, text):
-        if (left := int(deadline - time.monotonic())) < 1:
+        if time.monotonic() > deadline:
             break
-        others = _record(other, text, left)
+        others = _record(other, text, seconds)
         if others.launches or others.problems:
             others.notes[:0] = other.notes
-            return _with_questions(others, other, text, deadline)
+            return _with_questions(others, other, text, seconds)
     return findings
 
 
@@ -104,7 +104,7 @@ def _attempts(first: _Setup, text: str) -> Iterator[_Setup]:
             yield attempt._replace(is_lenient=True, notes=(*attempt.notes, *notes))
 
 
-def _with_questions(findings: Findings, attempt: _Setup, text: str, deadline: float) -> Findings:
+def _with_questions(findings: Findings, attempt: _Setup, text: str, seconds: int) -> Findings:
     """Add a question for each value that is not set and stands in a launch, else a note.
 
     Which do is seen in a second recording, where each has a number that is in no launch yet.
@@ -118,14 +118,13 @@ def _with_questions(findings: Findings, attempt: _Setup, text: str, deadline: fl
     unanswered = {n: why for n, why in findings.unanswered.items() if not does_without(n, whole)}
     names |= {name: why.line for name, why in unanswered.items()}
     questions = {p.name for p in findings.problems}
-    left = int(deadline - time.monotonic())
-    if not names or not findings.launches or findings.stop is not None or left < 1:
+    if not names or not findings.launches or findings.stop is not None:
         return findings
     shown = "\0".join(_texts(findings))
     free = (str(n) for n in range(_FIRST_NUMBER, 10**6) if str(n) not in shown)
     numbers = dict(zip(names, free, strict=False))
     marked = replace(caller, answers={**numbers, **caller.answers})
-    used = "\0".join(_texts(_record(attempt._replace(caller=marked), text, left), numbers))
+    used = "\0".join(_texts(_record(attempt._replace(caller=marked), text, seconds), numbers))
     for name, line in names.items():
         if re.search(rf"(?<!\d){numbers[name]}(?!\d)", used):
             if name not in questions:

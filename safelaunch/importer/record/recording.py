@@ -298,6 +298,9 @@ class Recording:
                 f"{ASSUMED} that no launch comes behind",
             )  # fmt: skip
         if not answer["status"]:
+            hint = self._command_with(None, "")
+            if hint is not None and not self._findings.launches:
+                self._stops.append(Stop("it starts nothing without arguments", line, hint))
             return
         how = f"exit code {answer['status']}" if answer["status"] > 0 else "a signal"
         last = " ".join(answer["output"].split())[-160:]

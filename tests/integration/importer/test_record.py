@@ -694,3 +694,16 @@ def test_a_placeholder_is_named(text: str, line: int, run: Record) -> None:
     assert stop is not None
     assert (stop.line, stop.hint) == (line, "put the value in its place")
     assert stop.reason.endswith("` is a placeholder")
+
+
+def test_a_script_that_starts_nothing_without_options_says_which_it_takes(run: Record) -> None:
+    text = (
+        "while [ $# -gt 0 ]; do\n  case $1 in\n    --end) END=$2; shift 2 ;;\n    *) break ;;\n"
+        "  esac\ndone\nfor ((i = 0; i < END; i++)); do torchrun t.py $i; done\n"
+    )
+    stop = run(text).stop
+    assert stop is not None
+    assert stop.reason == "it starts nothing without arguments"
+    assert stop.hint == "safelaunch import --record script.sh -- --end VALUE"
+    assert len(run(text, "--end", "2").launches) == 2
+    assert run("true\n").stop is None
