@@ -70,7 +70,7 @@ def is_optional(text: str, argument: Argument) -> bool:
     if not argument.name:
         return False
     name = rf"(?:\$\{{{argument.name}\}}|\${argument.name}\b)"
-    tested = rf"-[znv][ \t]+[\"']?(?:{name}|{argument.name}\b)"
+    tested = rf"(?:\[|\btest\b)(?:[^\n]*\s|\s*)-[znv][ \t]+[\"']?(?:{name}|{argument.name}\b)"
     compared = rf"{name}[\"']?[ \t]*[!=]?==?[ \t]*(?:\"\"|'')"
     return re.search(rf"{tested}|{compared}|\$\{{{argument.name}:?[-=+]", text) is not None
 

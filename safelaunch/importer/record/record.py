@@ -24,7 +24,8 @@ from safelaunch.importer.record.recording import (
     Recording,
     does_without,
     is_made_of_output,
-    names_without_value,
+    is_tested,
+    names_that_may_be_unset,
 )
 from safelaunch.importer.record.stubs import MACHINE_PROGRAMS, stub_files
 from safelaunch.importer.record.trap import Trap
@@ -32,7 +33,7 @@ from safelaunch.importer.state import SEARCH_PATHS
 from safelaunch.importer.syntax import read_script
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
+    from collections.abc import Iterator, Mapping
 
     from safelaunch.importer.state import ScriptCaller
 
@@ -107,30 +108,44 @@ def _attempts(first: _Setup, text: str) -> Iterator[_Setup]:
 def _with_questions(findings: Findings, attempt: _Setup, text: str, seconds: int) -> Findings:
     """Add a question for each value that is not set and stands in a launch, else a note.
 
-    Which do is seen in a second recording, where each has a number that is in no launch yet.
+    Which do is seen in further recordings, where each has a number that is in no launch yet.
     """
     caller = attempt.caller
     settled = {*caller.answers, *INHERITED, *(name for name in SEARCH_PATHS)}
     texts = [text, *filter(None, map(_content, findings.sources))]
     whole = "\n".join(texts)
-    own = names_without_value(whole)
-    names = {n: at for n, at in own.items() if n not in settled and at <= text.count("\n") + 1}
+    own = names_that_may_be_unset(whole)
+    last = text.count("\n") + 1
+    names = {n: at for n, (at, _) in own.items() if n not in settled and at <= last}
     unanswered = {n: why for n, why in findings.unanswered.items() if not does_without(n, whole)}
     names |= {name: why.line for name, why in unanswered.items()}
     questions = {p.name for p in findings.problems}
+    has_arguments = bool(findings.placeholders)
     if not names or not findings.launches or findings.stop is not None:
         return findings
-    shown = "\0".join(_texts(findings))
-    free = (str(n) for n in range(_FIRST_NUMBER, 10**6) if str(n) not in shown)
+    shown = "\0".join(_texts(findings, {}))
+    free = (str(n) for n in range(_FIRST_NUMBER, 10**6, 2) if str(n) not in shown)
     numbers = dict(zip(names, free, strict=False))
-    marked = replace(caller, answers={**numbers, **caller.answers})
-    used = "\0".join(_texts(_record(attempt._replace(caller=marked), text, seconds), numbers))
+    used = ""
+    # those that the script tests by themselves: they change its way to the others
+    tested = {name for name in names if name in own and is_tested(name, whole)}
+    for group in filter(None, (names.keys() - tested, tested)):
+        marks = {name: numbers[name] for name in numbers if name in group}
+        marked = replace(caller, answers={**marks, **caller.answers})
+        other = _record(attempt._replace(caller=marked), text, seconds)
+        used = "\0".join((used, *_texts(other, numbers)))
     for name, line in names.items():
-        if re.search(rf"(?<!\d){numbers[name]}(?!\d)", used):
+        is_set_elsewhere = name in own and own[name][1] and name not in unanswered
+        if is_set_elsewhere and has_arguments:  # perhaps where these are given
+            continue
+        number = rf"(?<!\d){numbers[name]}(?!\d)"
+        if is_set_elsewhere:  # empty is what a word alone is meant to be, but no value
+            number = rf"{number}(?!\0)|[^\0\d]{number}|(?:^|\0)-[^\0=]*\0{number}"
+        if re.search(number, used):
             if name not in questions:
                 unset = Unresolved(f"`{name}` is not set in the script", line, name)
                 findings.problem(unanswered.get(name, unset))
-        elif name not in unanswered:
+        elif name not in unanswered and not is_set_elsewhere:
             findings.note(line, f"`{name}` is not set", f"{ASSUMED}; else `--set {name}=VALUE`")
     return findings
 
@@ -143,11 +158,15 @@ def _content(path: str) -> str | None:
         return None
 
 
-def _texts(findings: Findings, left_out: Container[str] = ()) -> Iterator[str]:
-    """Yield the words, values and folders of launches, without variables that are left out."""
+def _texts(findings: Findings, values: Mapping[str, str]) -> Iterator[str]:
+    """Yield the words, values and folders of launches, but for variables with these values."""
     for launch in findings.launches:
         yield from launch.words
-        yield from (v for n, v in launch.env.items() if v is not None and n not in left_out)
+        yield from (
+            f"{name}={value}"
+            for name, value in launch.env.items()
+            if value is not None and values.get(name) != value
+        )
         yield launch.folder
 
 

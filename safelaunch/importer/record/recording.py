@@ -160,7 +160,8 @@ class Recording:
         optional = {a.number for a in self._arguments if arguments.is_optional(self._text, a)}
         due = {n: at for n, at in self._arguments_used.items() if n not in optional}
         if not self._findings.launches:
-            due = self._arguments_read or self._read_at(output)
+            if self._stops:  # else what is only tested may be left out
+                due = self._arguments_read or self._read_at(output)
             if not due and self._stops and re.search(r"\$(#|\{#)", self._text):
                 due = {a.number: a.line for a in self._arguments[len(self._caller.arguments) :]}
         for number, line in sorted(self._arguments_read.items()):
@@ -370,21 +371,36 @@ def _names_in(text: str) -> set[str]:
     return set(re.findall(r"\$\{?!?([A-Za-z_]\w*)", text))
 
 
-def names_without_value(text: str) -> dict[str, int]:
-    """Return the variables that a script uses and does not set, test or give a default, by line."""
+def names_that_may_be_unset(text: str) -> dict[str, tuple[int, bool]]:
+    """Return the variables that a script uses and does not test, add to, or give a default.
+
+    Each with its first line, and whether the script sets it, in a branch perhaps.
+    """
+    lines: dict[str, int] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        for name in () if line.lstrip().startswith("#") else sorted(_names_in(line)):
+            lines.setdefault(name, number)
+    foreign = _variables_read(text)
     return {
-        name: line
-        for name, line in _variables_read(text).items()
-        if name not in CHANGING and not does_without(name, text)
+        name: (line, name not in foreign)
+        for name, line in lines.items()
+        if name not in CHANGING
+        and not does_without(name, text)
+        and not re.search(rf"\b{name}\+=", text)
     }
 
 
 def does_without(name: str, text: str) -> bool:
     """Whether a script has a default for a variable, or looks whether it is empty."""
-    return (
-        re.search(rf"\$\{{{name}(\[[^]]*\])?:?[-=+?]|-[znv][ \t]+[\"']?(\$\{{?)?{name}\b", text)
-        is not None
-    )
+    default = rf"\$\{{{name}(\[[^]]*\])?:?[-=+?]"
+    test = rf"(\[|\btest\b)(?:[^\n]*\s|\s*)-[znv][ \t]+[\"']?(\$\{{?)?{name}\b"
+    return re.search(f"{default}|{test}", text) is not None
+
+
+def is_tested(name: str, text: str) -> bool:
+    """Whether a script decides by a variable."""
+    test = rf"(\[|\btest\b|\bcase\b|\(\()[^\n]*\$\{{?{name}\b"
+    return re.search(test, text) is not None
 
 
 def is_made_of_output(name: str, text: str) -> bool:
@@ -398,7 +414,7 @@ def _variables_read(text: str) -> dict[str, int]:
     own = re.findall(
         r"(?:^|[\s;&|(])([A-Za-z_]\w*)\+?="
         r"|\b(?:for|read(?: -\w+)*|export|local) +([A-Za-z_]\w*)\b",
-        text, re.MULTILINE,
+        re.sub(r"(?m)^\s*#.*", "", text), re.MULTILINE,
     )  # fmt: skip
     own_names = {name for pair in own for name in pair}
     lines: dict[str, int] = {}

@@ -707,3 +707,20 @@ def test_a_script_that_starts_nothing_without_options_says_which_it_takes(run: R
     assert stop.hint == "safelaunch import --record script.sh -- --end VALUE"
     assert len(run(text, "--end", "2").launches) == 2
     assert run("true\n").stop is None
+
+
+def test_a_variable_that_only_a_branch_sets_is_asked_for_where_it_is_a_value(run: Record) -> None:
+    text = (
+        "#A=1\nwhile [ $# -gt 0 ]; do case $1 in --n) N=$2 ;; --f) F=--fast ;; esac; shift; done\n"
+        "if [ $D ]; then M=x; fi\nexport B=$M\ntorchrun t.py $F --a $A --n $N p=$N\n"
+    )
+    findings = run(text)
+    assert sorted(questions(findings)) == [(4, "M"), (5, "A"), (5, "N")]
+    assert run(text, M="m", A="a", N="3").problems == []
+
+
+def test_a_variable_that_is_added_to_or_set_before_its_use_is_not_asked_for(run: Record) -> None:
+    findings = run('A+=" --x"\nfor i in 1 2; do B=$i; torchrun t.py $A --b $B; done\n')
+    assert (words(findings)[1], findings.problems) == (
+        ("torchrun", "t.py", "--x", "--b", "2"), []
+    )  # fmt: skip
