@@ -12,7 +12,9 @@ _MOST_CHOICES = 6
 _FUNCTION = re.compile(
     r"^[ \t]*(?:function[ \t]+)?[\w.:-]+[ \t]*\(\)[ \t]*\{|^[ \t]*function[ \t]+[\w.:-]+[ \t]*\{"
 )
-_OPTION_LOOP = re.compile(r"\s*(?:while|until)\b.*\$(?:#|\{#|1|\{1)|\s*while\b.*\bgetopts\b")
+_OPTION_LOOP = re.compile(
+    r"\s*(?:while|until)\b(?:.*\$(?:#|\{#|1|\{1)|\s+(?::|true)\s*(?:;|$))|\s*while\b.*\bgetopts\b"
+)
 _READ = re.compile(r"\$(?:\{(\d+)(?P<rest>[^}]*)|([1-9]))")
 _HANDLED = re.compile(r":?[-=+]")
 _NO_USE = re.compile(r"\(\(|(\[\[?|test|case|echo|printf|shift|for|select)( |$)")
@@ -48,7 +50,7 @@ class Argument(NamedTuple):
 def arguments_read(text: str) -> tuple[Argument, ...]:
     """Return the arguments up to the last that the script itself reads, and not its functions."""
     lines: dict[int, int] = {}
-    for number, line in _own_lines(text):
+    for number, line in own_lines(text):
         for at in numbers_read(line):
             lines.setdefault(at, number)
     names = {int(braced or bare): name for name, braced, bare in _ASSIGNED.findall(text)}
@@ -101,7 +103,7 @@ def options(text: str) -> dict[str, bool]:
     return options
 
 
-def _own_lines(text: str) -> list[tuple[int, str]]:
+def own_lines(text: str) -> list[tuple[int, str]]:
     """Return the lines outside comments, functions and loops over options."""
     own, end = list[tuple[int, str]](), ""
     for number, line in enumerate(text.splitlines(), 1):

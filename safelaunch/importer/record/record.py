@@ -117,7 +117,13 @@ def _with_questions(findings: Findings, attempt: _Setup, text: str, seconds: int
     own = names_that_may_be_unset(whole)
     last = text.count("\n") + 1
     names = {n: at for n, (at, _) in own.items() if n not in settled and at <= last}
-    unanswered = {n: why for n, why in findings.unanswered.items() if not does_without(n, whole)}
+    unanswered = {
+        name: why
+        for name, why in findings.unanswered.items()
+        if not does_without(
+            name, re.sub(rf"\b{name}=\S*\$\{{{name}:?-[^}}\n]*(\$\(|`).*", "", whole)
+        )
+    }
     names |= {name: why.line for name, why in unanswered.items()}
     questions = {p.name for p in findings.problems}
     has_arguments = bool(findings.placeholders)

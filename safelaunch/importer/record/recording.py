@@ -53,6 +53,7 @@ class Recording:
         self._lines: set[int] = set()
         self._has_source = False
         self._arguments = arguments.arguments_read(text)
+        self._own_lines = {number for number, _ in arguments.own_lines(text)}
         self._arguments_read: dict[int, int] = {}  # that are not given: line
         self._arguments_used: dict[int, int] = {}  # of these, those that more is done with
 
@@ -144,7 +145,7 @@ class Recording:
         """Take down which arguments a command reads that are not given."""
         left, command = int(words[0]), words[1]
         number, _, file = at.partition(":")
-        if file != self._script:
+        if file != self._script or int(number) not in self._own_lines:
             return
         skipped = len(self._caller.arguments) - left  # by `shift`
         for reads, taken in (

@@ -587,6 +587,11 @@ def test_what_a_program_prints_that_is_not_run_is_asked_for_by_its_variable(
     assert (findings.launches[0].env, findings.notes[0].outcome) == ({}, "`N` is what you have set")
 
 
+def test_an_output_that_is_itself_the_default_is_asked_for(run: Record) -> None:
+    findings = run("N=${N:-$(nvidia-smi -L | wc -l)}\ntorchrun --nproc_per_node $N t.py\n")
+    assert questions(findings) == [(1, "N")]
+
+
 def test_an_alias_is_expanded_where_a_script_starts_nothing_without(run: Record) -> None:
     findings = run("set -x\nalias run='torchrun --x'\nrun t.py\n")
     assert words(findings) == [("torchrun", "--x", "t.py")]
@@ -707,6 +712,12 @@ def test_a_script_that_starts_nothing_without_options_says_which_it_takes(run: R
     assert stop.hint == "safelaunch import --record script.sh -- --end VALUE"
     assert len(run(text, "--end", "2").launches) == 2
     assert run("true\n").stop is None
+    stop = run(
+        'while true; do\n  case "$1" in\n    -p) P=$2; shift 2 ;;\n    *) break ;;\n'
+        "  esac\ndone\n[ $P ] || exit 1\ntorchrun t.py\n"
+    ).stop
+    assert stop is not None
+    assert stop.hint == "safelaunch import --record script.sh -- -p VALUE"
 
 
 def test_a_variable_that_only_a_branch_sets_is_asked_for_where_it_is_a_value(run: Record) -> None:
