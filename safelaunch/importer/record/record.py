@@ -60,14 +60,15 @@ def record(script: str, caller: ScriptCaller, seconds: int = SECONDS) -> Finding
     text = read_script(script)
     attempt = _Setup(script, caller)
     findings = _record(attempt, text, seconds)
-    if findings.launches or findings.problems or findings.is_cut_off:
+    needs_arguments = any((p.name or "").startswith("$") for p in findings.problems)
+    if findings.launches or needs_arguments or findings.is_cut_off:
         return _with_questions(findings, attempt, text, seconds)
     deadline = time.monotonic() + seconds  # for the beginning of other attempts
     for other in _attempts(attempt, text):
         if time.monotonic() > deadline:
             break
         others = _record(other, text, seconds)
-        if others.launches or others.problems:
+        if others.launches or (others.problems and not findings.problems):
             others.notes[:0] = other.notes
             return _with_questions(others, other, text, seconds)
     return findings

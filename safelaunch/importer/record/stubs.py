@@ -34,7 +34,8 @@ MACHINE_PROGRAMS = ("git", "hostname", "nproc")
 # Whether the script reads what a program prints: the reader of its output is a shell that holds the
 # pipe as another file than its input (`$(...)`), or goes on as one that reads it (`| while read`).
 # Programs such as `tee` and `tail` hand it on. A reader that is just being started is not seen yet:
-# each pipe has one. A shell that waits reads; one that runs may start or become another program.
+# each pipe has one. A shell that waits reads; one that runs may start or become another program,
+# and has the pipe as another file until it does.
 #
 # SAFELAUNCH_INTO is the variable that takes the output, SAFELAUNCH_ANSWER what the user says that
 # it is: it is printed, and the trap sets the variable to it, whatever is made of it on the way.
@@ -50,15 +51,18 @@ record() {{
   mv "$f.part" "$f.call"
 }}
 is_asked() {{
-  local out at flags exe main state shells tries=0 waits=0
+  local out at flags exe main state shells most tries=0 waits=0
   out=$(readlink /proc/$$/fd/1)
   read -r main <{place}/stdout
   while [[ $out == pipe:* && $out != "$main" && tries -lt 200 ]]; do
-    tries=$((tries + 1)) shells=
+    tries=$((tries + 1)) shells= most=9
     for at in $(find /proc/[0-9]*/fd -lname "pipe:?${{out//[^0-9]/}}?" 2>/dev/null); do
       flags=$(sed -n 's/^flags:.*\(.\)$/\1/p' "${{at/fd/fdinfo}}" 2>/dev/null)
       [[ $flags == 0 ]] || continue
-      [[ ${{at##*/}} == 0 ]] || return 0
+      if [[ ${{at##*/}} != 0 ]]; then
+        shells+=" ${{at%/fd/*}}" most=3
+        continue
+      fi
       exe=$(readlink "${{at%/fd/*}}/exe")
       case ${{exe##*/}} in
         xargs|parallel) return 0 ;;
@@ -73,7 +77,7 @@ is_asked() {{
       case ${{state##*) }} in S*) ;; *) waits=0 ;; esac
     done
     [[ $shells ]] && waits=$((waits + 1))
-    [[ waits -gt 9 ]] && return 0
+    [[ waits -gt most ]] && return 0
     [[ ! $shells && tries -gt 20 ]] && return 1
     sleep 0.02
   done

@@ -452,6 +452,17 @@ def test_a_script_that_starts_nothing_here_is_recorded_from_a_folder_above_it(
     )  # fmt: skip
 
 
+def test_a_folder_with_the_files_that_a_script_sources_is_preferred_to_a_question(
+    project: Path, run: Record
+) -> None:
+    assert run("torchrun t.py\n").launches
+    (project / "sub" / "script.sh").write_text("set -u\nsource ./env.sh\ntorchrun t.py $A\n")
+    (project / "sub" / "env.sh").write_text("A=1\n")
+    environ = {"HOME": str(project.parent / "home"), "PATH": os.environ["PATH"]}
+    findings = record("sub/script.sh", ScriptCaller(environ, str(project)))
+    assert (words(findings), findings.problems) == ([("torchrun", "t.py", "1")], [])
+
+
 def test_which_finds_what_it_finds_without_stubs(run: Record) -> None:
     (launch,) = words(run("torchrun t.py --python $(which python3) --sh=$(command -v sh)\n"))
     assert launch[2:] == ("--python", shutil.which("python3"), f"--sh={shutil.which('sh')}")
