@@ -48,7 +48,21 @@ class CheckContext:
     @cached_property
     def project_files(self) -> ProjectFiles:
         """The job's program and settings files on this machine. Only for checks with a job."""
-        return ProjectFiles(self.job, self.local_path, is_quick=self.is_quick)
+        folders = self.job.pythonpath if self.plan is None else self.pythonpath
+        return ProjectFiles(self.job, self.local_path, folders, is_quick=self.is_quick)
+
+    @property
+    def pythonpath(self) -> tuple[str, ...]:
+        """The folders of the PYTHONPATH of node 0. Only for checks that have a job."""
+        if self.plan is None:
+            raise NotKnown("there is no job")
+        return _pythonpath(self.plan.nodes[0], self.job)
+
+    @property
+    def is_pythonpath_set(self) -> bool:
+        """Whether a variable sets the PYTHONPATH, in place of the job's `pythonpath:`."""
+        var = None if self.plan is None else self.plan.nodes[0].env.get("PYTHONPATH")
+        return var is not None and not var.prepend
 
     @property
     def job(self) -> Job:
@@ -133,7 +147,7 @@ class HostContext:
     @property
     def pythonpath(self) -> tuple[str, ...]:
         """The folders of the job's PYTHONPATH. Only for checks that have a job."""
-        return tuple(map(str, self.job.pythonpath))
+        return _pythonpath(self.plan, self.job)
 
     @property
     def runs_python(self) -> bool:
@@ -178,3 +192,11 @@ class HostContext:
             return processes
         gpus = self.get("gpus", "cards") or self.get("gpus", "others")
         return len(gpus) if gpus else None
+
+
+def _pythonpath(node: NodePlan, job: Job) -> tuple[str, ...]:
+    """Return the folders of a node's PYTHONPATH: an empty entry is the folder that it runs in."""
+    var = node.env.get("PYTHONPATH")
+    if var is None or var.prepend or not isinstance(var.value, str):
+        return tuple(map(str, job.pythonpath))
+    return tuple(folder or "." for folder in var.value.split(":")) if var.value else ()

@@ -13,13 +13,13 @@ from safelaunch.analysis.option_model import FrameworkCommand
 from safelaunch.checks.answers import NotKnown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from safelaunch.analysis.imports.follow import Imports
     from safelaunch.analysis.options.read import ScriptOptions
     from safelaunch.analysis.options.trl_configs import TrlConfigs
     from safelaunch.analysis.python.libraries import LibraryPaths
-    from safelaunch.model import Job
+    from safelaunch.model import Job, Word
 
 # CPU seconds before a start, of the 0.1 s that all checks may take; `check` reads on to the end
 QUICK = 0.03  # for the imports
@@ -35,9 +35,15 @@ class ProjectFiles:
     """The project's text on this machine. Nothing of it is run."""
 
     def __init__(
-        self, job: Job, local_path: Callable[[str], str | None], *, is_quick: bool
+        self,
+        job: Job,
+        local_path: Callable[[str], str | None],
+        pythonpath: Sequence[Word],
+        *,
+        is_quick: bool,
     ) -> None:
         self._job = job
+        self._pythonpath = pythonpath
         self._local_path = local_path
         self._is_quick = is_quick
         self._trees: Any = None
@@ -61,7 +67,7 @@ class ProjectFiles:
     @cached_property
     def roots(self) -> list[str]:
         """The folders of the job's PYTHONPATH that are on this machine."""
-        return [p for p in map(self._local_path, map(str, self._job.pythonpath)) if p is not None]
+        return [p for p in map(self._local_path, map(str, self._pythonpath)) if p is not None]
 
     @cached_property
     def imports(self) -> Imports:

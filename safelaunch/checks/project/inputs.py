@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.checks import job_options, job_paths
-from safelaunch.checks.answers import OK, Answer, Question, fail, ok, warn
+from safelaunch.checks.answers import OK, Answer, NotKnown, Question, fail, ok, warn
 from safelaunch.checks.job_paths import how_to_provide
 from safelaunch.checks.project import command
 from safelaunch.checks.registry import check
@@ -131,13 +131,16 @@ def module(host: HostContext) -> Answer | None:
         if job_paths.answer(host, "path", path)["kind"] is not None:
             is_package = path.endswith(f"{stem}/__main__.py")
             return ok(f"{name} is {stem}{'/__main__' * is_package}.py")
+    if not host.runs_python:
+        raise NotKnown(f"the Python that `{' '.join(host.job.prefix)}` finds was not asked")
     package = host.answer("module", top)
     local = job_paths.answer(host, "path", top)
     if package["found"] and not _is_in_project(host, top, package["where"] or ""):
         return ok(f"{top} is {package['where'] or 'built in'}")
     # `setup` lines may change PYTHONPATH
     answer, what = (warn if host.plan.setup else fail), f"module `{name}` is not found"
-    hint = "add its folder to `pythonpath:`, or install it into the job's interpreter"
+    path = "PYTHONPATH" if host.context.is_pythonpath_set else "`pythonpath:`"
+    hint = f"add its folder to {path}, or install it into the job's interpreter"
     if package["found"] or local["kind"] == "folder":  # it may be generated, or compiled
         answer = warn
         what = f"module `{name}`: neither {stem}.py nor {stem}/__main__.py exists"

@@ -100,7 +100,7 @@ def _provide_modules(host: HostContext, names: Sequence[str]) -> str:
     if own:
         path = _search_path(host.context, own.values())
         listed = ", ".join(f"`{name}`" for name in own)
-        hints.append(f"`--set 'pythonpath={path}'` for {listed} of the project")
+        hints.append(f"`--set '{path}'` for {listed} of the project")
     names = [name for name in names if name not in own]
     lost = ", ".join(f"`{name}`" for name in names if name in _PROJECT_NAMES)
     if lost:
@@ -150,14 +150,20 @@ def _project_folders(context: CheckContext, names: Sequence[str]) -> dict[str, s
 
 
 def _search_path(context: CheckContext, folders: Iterable[str]) -> str:
-    """Return `pythonpath:` with more folders, relative to the job file."""
+    """Return `KEY=VALUE` of `--set` that adds folders to those that the job searches.
+
+    Those of `pythonpath:` are relative to the job file, those of a variable to `workdir:`.
+    """
     file = context.resolved.job_file if context.resolved is not None else ""
-    is_file = bool(file) and os.path.isfile(file)
+    is_file = bool(file) and os.path.isfile(file) and not context.is_pythonpath_set
     base = os.path.dirname(os.path.abspath(file)) if is_file else context.local_path(".") or ""
-    paths = [context.local_path(path) or path for path in map(str, context.job.pythonpath)]
+    paths = [context.local_path(path) or path for path in map(str, context.pythonpath)]
     paths = [os.path.relpath(path, base).replace(os.sep, "/") if os.path.isabs(path) else path
              for path in (*paths, *folders)]  # fmt: skip
-    return f"[{', '.join(dict.fromkeys(paths))}]"
+    paths = list(dict.fromkeys(paths))
+    if context.is_pythonpath_set:
+        return f"env.PYTHONPATH={':'.join(paths)}"
+    return f"pythonpath=[{', '.join(paths)}]"
 
 
 @check("shadowed", once=True, quick=True)
@@ -205,7 +211,7 @@ def _as_module(context: CheckContext) -> str:
     name = os.path.splitext(os.path.relpath(script, folder))[0].replace(os.sep, ".")
     if name.startswith("..") or not all(part.isidentifier() for part in name.split(".")):
         return "`module: package.name`"
-    path = "" if folder == root else f" with `pythonpath: {_search_path(context, [folder])}`"
+    path = "" if folder == root else f" with `--set '{_search_path(context, [folder])}'`"
     return f"`module: {name}`{path}"
 
 

@@ -103,6 +103,20 @@ def test_a_module_that_nobody_has_makes_the_start_impossible(project: Project) -
     assert result_of(remote_context(project, MODULE, MISSED), "module").status == "fail"
 
 
+@pytest.mark.parametrize("value", ["src", "/x:src/", "src:"])
+def test_a_module_below_a_variable_s_path_is_found(project: Project, value: str) -> None:
+    project.write("", "src/pkg/train.py")
+    job = MODULE + f"env: {{PYTHONPATH: '{value}'}}\n"
+    assert result_of(local_context(project, job, answers=MISSED), "module").status == "ok"
+
+
+def test_a_module_of_another_environment_is_not_missed(project: Project) -> None:
+    job = MODULE + "prefix: [conda, run, -n, other]\n"
+    assert result_of(local_context(project, job), "module").status == "skip"
+    project.write("", "pkg/train.py")
+    assert result_of(local_context(project, job), "module").status == "ok"
+
+
 def test_a_module_that_setup_may_bring_is_a_warning(project: Project) -> None:
     case = remote_context(project, MODULE + "setup: export PYTHONPATH=/x\n", MISSED)
     assert result_of(case, "module").status == "warn"

@@ -108,7 +108,7 @@ def test_a_library_that_the_project_itself_is_is_found_in_it(project: Project, f
     ("script", "says"),
     [
         ("pkg/sub/run.py", "`module: pkg.sub.run` instead"),
-        ("src/pkg/run.py", "`module: pkg.run` with `pythonpath: [., src]` instead"),
+        ("src/pkg/run.py", "`module: pkg.run` with `--set 'pythonpath=[., src]'` instead"),
         ("loose/run.py", "`module: loose.run` instead"),
     ],
 )
@@ -180,3 +180,14 @@ def test_a_name_that_every_project_has_is_not_fetched_from_elsewhere(project: Pr
     hint = result_of(missing(project, "utils", "cv2"), "imports").hint
     assert hint.startswith("add the project's `utils`, or name its folder: `pythonpath:`; ")
     assert "pip install opencv-python`" in hint
+
+
+def test_folders_of_a_variable_are_searched_as_those_of_the_job(project: Project) -> None:
+    job = JOB + "env: {PYTHONPATH: 'src:lib'}\n"
+    project.write("import mylib, other\n", "train.py")
+    project.write("", "lib/mylib.py")
+    project.write("", "more/other.py")
+    case = make_context(project, job)
+    result = result_of(case, "imports")
+    assert "`mylib`" not in result.evidence
+    assert result.hint == "`--set 'env.PYTHONPATH=src:lib:more'` for `other` of the project"
