@@ -52,15 +52,17 @@ class Imports(NamedTuple):
     `third_party` are top-level modules of neither the project nor the standard library. `standard`
     are modules of the standard library that not every Python since 3.8 has (`stdlib.REMOVED` and
     `stdlib.ADDED`). `missing_submodules` are dotted names in a package of the project that lacks
-    the module. `relative_import` is the first relative import of a script that does not run as a
-    module. `path_changed` is where `sys.path` gets a folder that cannot be determined: any module
-    may be found there; `path_prepended` is the first such folder that comes before others.
-    `is_complete`: no file was left out because of the limits.
+    the module. `no_packages` are the paths of files of which submodules are imported: a file is
+    found in place of a package. `relative_import` is the first relative import of a script that
+    does not run as a module. `path_changed` is where `sys.path` gets a folder that cannot be
+    determined: any module may be found there; `path_prepended` is the first such folder that comes
+    before others. `is_complete`: no file was left out because of the limits.
     """
 
     third_party: tuple[ImportedModule, ...] = ()
     standard: tuple[ImportedModule, ...] = ()
     missing_submodules: tuple[ImportedModule, ...] = ()
+    no_packages: tuple[ImportedModule, ...] = ()
     shadows: tuple[Shadow, ...] = ()
     relative_import: SourceLine | None = None
     path_changed: SourceLine | None = None
@@ -270,6 +272,9 @@ class _ImportWalk:
         """Record a module that a package lacks, unless it may come from elsewhere."""
         if is_compiled(name, package.folders) or self.path_changed:
             return
+        if package.path is not None and not package.folders and "." not in package.name:
+            self._record("no_package", package.path, file, statement)
+            return
         init = b"" if package.path is None else self.trees.data(package.path) or b""
         if not (b"__path__" in init or b"sys.modules" in init or package.is_namespace):
             self._record("absent", f"{package.name}.{name}", file, statement)
@@ -277,6 +282,7 @@ class _ImportWalk:
     def result(self, *, is_module: bool) -> Imports:
         """Return the collected imports."""
         tables: dict[str, list[ImportedModule]] = {"needed": [], "standard": [], "absent": []}
+        tables["no_package"] = []
         for (table, _), module in self.names.items():
             tables[table].append(module)
         unread = self.trees.unread
@@ -284,6 +290,7 @@ class _ImportWalk:
             third_party=tuple(tables["needed"]),
             standard=tuple(tables["standard"]),
             missing_submodules=tuple(tables["absent"]),
+            no_packages=tuple(tables["no_package"]),
             shadows=shadowing.find_shadows(self.trees, self.folders, self.project_imports),
             relative_import=None if is_module else self.relative_import,
             path_changed=self.path_changed,

@@ -194,9 +194,19 @@ def own_modules(context: CheckContext) -> Answer | None:
             f"start it as a module: {_as_module(context)} instead of `script:`",
             "Python documentation, tutorial, Packages: intra-package references",
         )
-    if not imports.missing_submodules:
+    file = next((module for module in imports.no_packages if module.is_required), None)
+    if file is not None:
+        path, name = _below(context, file.name), os.path.splitext(os.path.basename(file.name))[0]
+        return warn(
+            f"{path} is imported as `{name}`, and is no package, as "
+            f"{_below(context, str(file.location))} wants it",
+            f"rename {path}, or correct the import"
+            + ("" if context.job.script is None else f"; or start {_as_module(context)}"),
+        )
+    missing = [module for module in imports.missing_submodules if module.is_required]
+    if not missing:
         return None
-    what = f"the project has no {_located(context, imports.missing_submodules)}"
+    what = f"the project has no {_located(context, missing)}"
     return warn(what, "correct the import, or add the missing file")
 
 

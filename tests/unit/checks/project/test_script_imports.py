@@ -122,6 +122,35 @@ def test_a_script_with_a_relative_import_is_named_as_a_module(
     assert says in result_of(case, "own-modules").hint
 
 
+def test_a_file_beside_the_script_that_hides_a_package_is_named(project: Project) -> None:
+    project.write("", "pkg/__init__.py")
+    project.write("", "pkg/data.py")
+    project.write("import pkg.data\n", "pkg/tools/run.py")
+    project.write("", "pkg/tools/pkg.py")
+    case = make_context(project, JOB.replace("train.py", "pkg/tools/run.py"))
+    result = result_of(case, "own-modules")
+    assert result.evidence.startswith("pkg/tools/pkg.py is imported as `pkg`, and is no package")
+    assert result.hint == (
+        "rename pkg/tools/pkg.py, or correct the import; or start `module: pkg.tools.run`"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f():\n    import own.gone\n",
+        "try:\n    import own.gone\nexcept ImportError:\n    pass\n",
+        "import sys\nif sys.argv:\n    import own.gone\n",
+    ],
+)
+def test_a_module_that_the_program_may_do_without_is_not_missed(
+    project: Project, text: str
+) -> None:
+    project.write("", "own/__init__.py")
+    project.write(text, "train.py")
+    assert results_of(make_context(project, JOB), "own-modules") == []
+
+
 def test_a_job_without_arguments_is_reported_where_they_go(project: Project) -> None:
     text = "import argparse\np = argparse.ArgumentParser()\n"
     project.write(f"{text}p.add_argument('--lr', required=True)\np.parse_args()\n", "train.py")
