@@ -42,6 +42,7 @@ _SELECTING_VARIABLES = {
 }
 # limits of the search for a module in the project: deeper folders hardly ever have one
 _MAX_DEPTH, _MAX_FOLDERS = 3, 500
+_MAX_ABOVE = 5  # folders above the project
 _LIBRARIES = ("torch", "accelerate", "transformers", "deepspeed", "trl", "peft", "vllm", "numpy")
 _ROOTS = (".", "src", "python")  # folders of a project that have its own package
 _NOT_SOURCE = ("node_modules", "site-packages", "__pycache__", "venv", "env", "build", "dist")
@@ -146,6 +147,23 @@ def _project_folders(context: CheckContext, names: Sequence[str]) -> dict[str, s
             exists = f"{name}.py" in files or (name in inside and os.path.isfile(package))
             if exists and name not in result:
                 result[name] = folder
+    return {**_folders_above(context.project, names), **result}
+
+
+def _folders_above(project: str, names: Sequence[str]) -> dict[str, str]:
+    """Return {package: the folder above a project without a repository of its own that has it}.
+
+    The project is then the folder that the line was typed in: an example of the package.
+    """
+    result: dict[str, str] = {}
+    folder, above = project, os.path.dirname(project)
+    for _ in range(_MAX_ABOVE):
+        if above == folder or os.path.lexists(os.path.join(folder, ".git")):
+            break
+        for name in names:
+            if os.path.isfile(os.path.join(above, name, "__init__.py")):
+                result.setdefault(name, above)
+        folder, above = above, os.path.dirname(above)
     return result
 
 

@@ -45,6 +45,21 @@ def test_a_module_of_the_projects_own_is_not_fetched_from_elsewhere(
     assert hint == "`--set 'pythonpath=[., src]'` for `mylib` of the project"
 
 
+@pytest.mark.parametrize("repository", [None, "", "examples/project"])
+def test_an_example_finds_the_package_in_a_folder_above_it(
+    tmp_path: Path, repository: str | None
+) -> None:
+    project = project_at(tmp_path / "examples")
+    (tmp_path / "mylib").mkdir()
+    (tmp_path / "mylib" / "__init__.py").touch()
+    if repository is not None:
+        (tmp_path / repository / ".git").mkdir()
+    hint = result_of(missing(project, "mylib"), "imports").hint
+    is_above = repository != "examples/project"
+    assert ("'pythonpath=[., ../..]'" in hint) == is_above
+    assert ("pip install mylib" in hint) != is_above
+
+
 def test_what_pythonpath_names_already_is_kept(project: Project) -> None:
     project.write("", "src/mylib.py")
     hint = result_of(missing(project, "mylib", job=JOB + "pythonpath: [lib]\n"), "imports").hint
