@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _CONFIG_NAMES = ("config_name", "cn")
 _CONFIG_ENDS = (".yaml", ".yml", ".json", ".toml")
+_CONFIG_LIST = re.compile(r"\.(?:ya?ml|json|toml)[+,;:|\s]")  # several files in one value
 
 # A model or a dataset: a folder, a file, or a name on the Hugging Face Hub. From the option lists
 # of transformers' and trl's scripts, ms-swift, LightRFT, OpenRLHF, verl, AReaL and MiniOneRec.
@@ -46,6 +47,8 @@ _DATA_FILE = re.compile(r"(?i)\.(jsonl?|csv|tsv|parquet|arrow|txt)(\.(gz|zst|xz|
 _DATA_FOLDERS = re.compile(
     r"(^|\.)(data|datasets?|input|image|media)_?(dir|root|folder)s?$|^(root|base)(_dir|_path)?$"
 )
+# options for the name of a file without its place: of a hub's repository, of a folder of results
+_FILE_NAME = re.compile(r"(^|[_.])file_?names?$")
 _OUTPUTS = frozenset((
     "output_dir", "output_path", "save_path", "save_dir", "save", "logging_dir", "log_dir",
     "tensorboard_dir", "checkpoint_dir", "experiment_dir", "hydra.run.dir", "hydra.sweep.dir",
@@ -108,8 +111,8 @@ def named_arguments(args: Args) -> Iterator[NamedArgument]:
 def config_files(args: Args) -> list[NamedArgument]:
     """Return the arguments that name a configuration file; `option` is empty for a positional one.
 
-    Data is often JSON too, and so is what a program writes: options whose names contain data,
-    index, answer, save or the like are skipped.
+    Data is often JSON too, and so is what a program writes: options of data files, and those whose
+    names contain data, index, answer, save or the like are skipped.
     Hydra's `--config-name` is no path: it is looked up in the folder of the program's configs.
     """
     return [
@@ -117,8 +120,10 @@ def config_files(args: Args) -> list[NamedArgument]:
         for argument in named_arguments(args)
         if argument.value.lower().endswith(_CONFIG_ENDS)
         and "://" not in argument.value
+        and not _CONFIG_LIST.search(argument.value)
         and not re.search(f"{_DATA_NAME}|{_WRITTEN_NAME}", argument.normalized)
-        and argument.normalized not in _CONFIG_NAMES
+        and argument.normalized not in (*_CONFIG_NAMES, *_DATA_FILES)
+        and ("/" in argument.value or not _FILE_NAME.search(argument.normalized))
     ]
 
 
@@ -193,7 +198,9 @@ def data_files(args: Args) -> list[NamedArgument]:
     Names that may be relative to another option's folder, lists and patterns are left out; ms-swift
     takes `path#500` for 500 samples of a file.
     """
-    has_folder = any(_DATA_FOLDERS.search(a.normalized) for a in named_arguments(args))
+    arguments = list(named_arguments(args))
+    has_folder = any(_DATA_FOLDERS.search(a.normalized) for a in arguments)
+    has_dataset_folder = any(map(_names_dataset_folder, arguments))
     result = []
     for argument in _arguments_named(args, _DATA_FILES):
         value = re.sub(r"#\d+$", "", argument.value)
@@ -201,9 +208,18 @@ def data_files(args: Args) -> list[NamedArgument]:
         is_folder = argument.normalized in _DATASETS and value.startswith(("/", "./", "../", "~/"))
         if re.search(r"[\s,:*?\[\](){}|;@#]", value) or not (is_file or is_folder):
             continue
-        if not has_folder or value.startswith(("/", "~/")):
+        is_relative = has_folder or (has_dataset_folder and not is_folder)
+        if not is_relative or value.startswith(("/", "~/")):
             result.append(argument._replace(value=value))
     return result
+
+
+def _names_dataset_folder(argument: NamedArgument) -> bool:
+    """Whether a dataset can only be a folder, which names of files may be relative to."""
+    value = argument.value
+    is_path = "/" in value or argument.normalized == "dataset_path"
+    is_named = argument.normalized in _DATASETS and not _DATA_FILE.search(value)
+    return is_named and is_path and not looks_like_hub_id(value)
 
 
 def _arguments_named(args: Args, names: frozenset[str] | set[str]) -> list[NamedArgument]:

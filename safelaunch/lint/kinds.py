@@ -65,6 +65,25 @@ _DEEPSPEED = frozenset((
     "zero_optimization", "train_micro_batch_size_per_gpu", "zero_allow_untested_optimizer",
     "wall_clock_breakdown", "steps_per_print", "communication_data_type",
 ))  # fmt: skip
+# the top-level keys that DeepSpeed 0.19.8 reads (runtime/config.py), and those of older versions
+DEEPSPEED_KEYS = (
+    "activation_checkpointing aio autotuning bf16 bfloat16 checkpoint comet"
+    " communication_data_type comms_logger compile csv_monitor data_efficiency data_types"
+    " dataloader_drop_last datastates_ckpt disable_allgather disable_python_gc dump_state"
+    " expert_parallel flops_profiler fp16 gradient_accumulation_steps gradient_allreduce_op"
+    " gradient_clipping gradient_predivide_factor hybrid_engine log_level"
+    " managed_gradient_accumulation memory_breakdown optimizer pipeline prescale_gradients"
+    " scheduler seq_parallel_communication_data_type sequence_parallel_size steps_per_print"
+    " tensor_parallel tensorboard timers torch_autocast train_batch_size"
+    " train_micro_batch_size_per_gpu use_data_before_expert_parallelism vocabulary_size wandb"
+    " wall_clock_breakdown weight_quantization zero_allow_untested_optimizer"
+    " zero_force_ds_cpu_optimizer zero_optimization allgather_size data_parallel_size"
+)
+OLD_DEEPSPEED_KEYS = (
+    "amp compression_training curriculum_learning eigenvalue elasticity fp32_allreduce"
+    " graph_harvesting nebula progressive_layer_drop quantize_training sparse_attention"
+    " sparse_gradients hf_ds_config"
+)
 
 
 def kind_by_name(path: str, start: bytes) -> FileKind | None:
@@ -97,8 +116,10 @@ def kind_by_keys(
         return FileKind.HOSTS
     if len(present & _ACCELERATE) > 1 or {"distributed_type", "num_processes"} <= present:
         return FileKind.ACCELERATE
+    # a trainer may read a file with DeepSpeed's keys among its own: GPT-NeoX
+    foreign = present.difference(DEEPSPEED_KEYS.split(), OLD_DEEPSPEED_KEYS.split())
     if "zero_optimization" in present or len(present & _DEEPSPEED) > 1:
-        return FileKind.DEEPSPEED
+        return FileKind.TRAINING if _is_majority(present, foreign) else FileKind.DEEPSPEED
     if _is_job(present, launcher) or _is_overlay(present, parents):
         return FileKind.JOB
     if present & {"accelerator", "gpu_names", "ladder"} and _is_majority(present, _PROFILE):

@@ -15,6 +15,7 @@ from safelaunch.errors import did_you_mean
 from safelaunch.launchers.accelerate.choices import CHOICES, wrong_values
 from safelaunch.launchers.accelerate.config_file import KEYS, TYPE_BLOCKS
 from safelaunch.lint.finding import ERROR, WARNING, LintFinding
+from safelaunch.lint.kinds import DEEPSPEED_KEYS, OLD_DEEPSPEED_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,21 +81,7 @@ _DEEPSPEED_ONLY = (
 )
 
 _DEEPSPEED_TOP = _KeySet(
-    (WARNING, "DeepSpeed does not read this key"),
-    "activation_checkpointing aio autotuning bf16 bfloat16 checkpoint comet"
-    " communication_data_type comms_logger compile csv_monitor data_efficiency data_types"
-    " dataloader_drop_last datastates_ckpt disable_allgather disable_python_gc dump_state"
-    " expert_parallel flops_profiler fp16 gradient_accumulation_steps gradient_allreduce_op"
-    " gradient_clipping gradient_predivide_factor hybrid_engine log_level"
-    " managed_gradient_accumulation memory_breakdown optimizer pipeline prescale_gradients"
-    " scheduler seq_parallel_communication_data_type sequence_parallel_size steps_per_print"
-    " tensor_parallel tensorboard timers torch_autocast train_batch_size"
-    " train_micro_batch_size_per_gpu use_data_before_expert_parallelism vocabulary_size wandb"
-    " wall_clock_breakdown weight_quantization zero_allow_untested_optimizer"
-    " zero_force_ds_cpu_optimizer zero_optimization allgather_size data_parallel_size",
-    older="amp compression_training curriculum_learning eigenvalue elasticity fp32_allreduce"
-    " graph_harvesting nebula progressive_layer_drop quantize_training sparse_attention"
-    " sparse_gradients hf_ds_config",
+    (WARNING, "DeepSpeed does not read this key"), DEEPSPEED_KEYS, older=OLD_DEEPSPEED_KEYS
 )
 _ZERO = (
     "stage contiguous_gradients reduce_scatter reduce_bucket_size use_multi_rank_bucket_allreduce"

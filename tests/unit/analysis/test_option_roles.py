@@ -61,6 +61,10 @@ def test_a_mapping_is_read_as_it_stands() -> None:
         ("--config https://example.org/a.yaml --lr 1", []),
         ("--config-name=big.yaml a=2", []),
         ("--config-name big.yaml --cn x.yaml", []),
+        ("--train_file a.json --test_file b.json", []),
+        ("-c a.json+b.json --config a.yaml,b.yaml", []),
+        ("--repo_id org/data --filename a.json --config.file_name b.yaml", []),
+        ("--filename conf/a.json", [("filename", "conf/a.json")]),
     ],
 )
 def test_configuration_files(text: str, expected: list[tuple[str, str]]) -> None:
@@ -156,6 +160,10 @@ def test_resumes(text: str, expected: list[str]) -> None:
         ("--dataset a.jsonl,b.jsonl --train_file data/*.json --prompt_data a.json:0.5", []),
         ("--train_file a.json --data_dir /data", []),
         ("--train_file /data/a.json --data_dir /data", ["/data/a.json"]),
+        ("--dataset_path data/example --train_file a.json", []),
+        ("--dataset_path data/example --train_file /d/a.json", ["/d/a.json"]),
+        ("--dataset org/name --val_dataset a.json", ["a.json"]),
+        ("--dataset d.json --train_file a.json", ["d.json", "a.json"]),
         ("--dataset AI-ModelScope/alpaca --dataset_name org/data.json5", []),
         ("data.train_files=/d/a.parquet data.val_files=['b.parquet']", ["/d/a.parquet"]),
         ("data.train_files= --validation_file s3://b/x.json", ["s3://b/x.json"]),

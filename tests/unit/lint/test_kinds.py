@@ -29,3 +29,19 @@ def test_a_file_that_only_changes_a_job_is_one(
     path: str, keys: set[str], parents: list[str], kind: FileKind
 ) -> None:
     assert kind_by_keys(path, keys, None, parents) is kind
+
+
+@pytest.mark.parametrize(
+    ("keys", "kind"),
+    [
+        ("zero_optimization", FileKind.DEEPSPEED),
+        ("zero_optimization tran_batch_size", FileKind.DEEPSPEED),
+        ("zero_optimization fp16 optimizer num_layers hidden_size", FileKind.DEEPSPEED),
+        ("zero_optimization fp16 num_layers hidden_size seq_length", FileKind.TRAINING),
+        ("steps_per_print wall_clock_breakdown a b c", FileKind.TRAINING),
+    ],
+)
+def test_a_file_with_more_keys_of_a_trainer_than_of_deepspeed_is_the_trainers(
+    keys: str, kind: FileKind
+) -> None:
+    assert kind_by_keys("a.yml", set(keys.split()), None) is kind
