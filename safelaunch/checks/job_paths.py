@@ -66,6 +66,13 @@ def model_args(job: Job) -> list[str]:
     return _paths(arg.value for arg in models if not arg.option.startswith("tokenizer"))
 
 
+def model_kinds(job: Job) -> set[str]:
+    """Return the words without a folder that `--model` names: of a path, an id, or a kind."""
+    models = _select(job, option_roles.model_paths)
+    paths = {arg.value for arg in models if arg.normalized != "model"}
+    return {arg.value for arg in models if "/" not in arg.value} - paths
+
+
 def has_tokenizer(job: Job) -> bool:
     """Whether the arguments name a tokenizer apart from the model."""
     models = _select(job, option_roles.model_paths)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from safelaunch.checks.context import HostContext
 
 _SHOWN = 3
+_PARTS = ("weights", "config", "pointers", "missing", "flaws", "other")  # of a model in a folder
 _CACHES = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME")
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")
 _YES = ("1", "ON", "YES", "TRUE")  # huggingface_hub constants.py, ENV_VARS_TRUE_VALUES
@@ -35,7 +36,7 @@ def _model_questions(host: HostContext) -> Iterator[Question]:
 @check("models", asks=_model_questions)
 def models(host: HostContext) -> Iterator[Answer]:
     """Whether models on disk are complete: no pointers of Git LFS, no missing parts."""
-    complete = []
+    complete, kinds = [], job_paths.model_kinds(host.job)
     for path in job_paths.model_args(host.job):
         kind = job_paths.answer(host, "path", path)["kind"]
         if kind is None and job_paths.is_path(path):
@@ -43,6 +44,9 @@ def models(host: HostContext) -> Iterator[Answer]:
         if kind != "folder":
             continue
         model = job_paths.answer(host, "model", path)
+        has_parts = any(model.get(key) for key in _PARTS)
+        if path in kinds and not has_parts:  # `--model llava` beside the package `llava`
+            continue
         problem = _model_problem(host, path, model)
         if problem is None:
             complete.append(f"{path} ({model['weights']} files of weights)")
@@ -78,7 +82,7 @@ def _model_problem(
     # what transformers need beside the weights
     if not weights:
         what = "no weights in it" if model["config"] else "neither config.json nor weights in it"
-        what, hint = f"{path}: {what}", how_to_provide(host, path)
+        what, hint = f"{path}: {what}", f"put the model into {folder}, or correct the path"
     elif not model["config"]:
         what, hint = f"{path} has weights but no config.json", "copy config.json"
     elif not model.get("tokenizer", True) and not job_paths.has_tokenizer(host.job):

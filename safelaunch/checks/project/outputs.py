@@ -125,7 +125,7 @@ def _protected_output(host: HostContext) -> str | None:
     if job.script is None or "resume_from_checkpoint" in options or job_paths.checkpoints(job):
         return None
     folder = job_options.first_value(options, "output_dir")
-    if folder is None or job_options.is_on(options, "overwrite_output_dir"):
+    if not folder or job_options.is_on(options, "overwrite_output_dir"):
         return None
     script = host.context.project_files.text(job.script)
     return folder if script is not None and b"overwrite_output_dir" in script else None

@@ -677,6 +677,14 @@ def test_a_script_that_refuses_a_full_folder_is_warned_of(project: Project) -> N
     )
 
 
+def test_an_output_folder_without_a_name_is_none(project: Project) -> None:
+    project.write(
+        "if os.listdir(args.output_dir) and not args.overwrite_output_dir: ...", "train.py"
+    )
+    context = local_context(project, TORCHRUN + "args: {output_dir: ''}\n")
+    assert results_of(context, "output-used") == []
+
+
 def test_other_scripts_may_write_where_something_is(project: Project) -> None:
     project.write("", "out/notes.txt")
     assert results_of(local_context(project, USED % ""), "output-used") == []
@@ -920,6 +928,17 @@ def test_a_model_that_is_missing_is_a_warning_and_an_id_is_none(project: Project
     assert result_of(local_context(project, MODEL), "models").status == "warn"
     job = TORCHRUN + "args: {model_name_or_path: org/name}\n"
     assert results_of(local_context(project, job), "models") == []
+
+
+@pytest.mark.parametrize(("option", "statuses"), [("model", []), ("model_path", ["warn"])])
+def test_the_folder_of_a_kind_of_model_need_not_be_one(
+    project: Project, option: str, statuses: list[str]
+) -> None:
+    project.write("", "llava/__init__.py")
+    job = TORCHRUN + f"args: {{{option}: llava}}\n"
+    results = results_of(local_context(project, job), "models")
+    assert [result.status for result in results] == statuses
+    assert all("write `llava`" not in result.hint for result in results)
 
 
 def test_a_model_that_travels_is_looked_at_here(project: Project) -> None:
