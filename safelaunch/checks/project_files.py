@@ -28,6 +28,7 @@ _MAX_FILES = 2000  # of the program, in `check`
 # ms-swift 4.6: `torchrun swift/cli/sft.py`, as its own launcher does
 _SWIFT_PROGRAM = re.compile(r"(?:^|/)swift(?:\.cli\.(\w+)$|/cli/(\w+)\.py$)")
 _LLAMAFACTORY_PROGRAM = b"from llamafactory.train.tuner import run_exp"  # 0.9.5 src/train.py
+_RESUME_ARGUMENT = rb"\.resume_from_checkpoint\b|['\"]resume_from_checkpoint['\"]|\.train\(\s*\*\*"
 _MAX_SETTINGS = 1 << 22  # bytes of a settings file
 
 
@@ -178,6 +179,20 @@ class ProjectFiles:
                 return word in stream.read(_MAX_SETTINGS)
         except OSError:
             return False
+
+    @cached_property
+    def resumes_by_itself(self) -> bool:
+        """Whether the program starts its trainer without a look at `resume_from_checkpoint`.
+
+        Trainer.train() takes a checkpoint as its argument alone, and not from TrainingArguments.
+        """
+        if self.script is None:
+            return False
+        imports = self.imports
+        texts = [self._trees.data(path) or b"" for path in imports.files]
+        is_whole = imports.is_complete and not imports.unread
+        is_unread = not any(re.search(_RESUME_ARGUMENT, text) for text in texts)
+        return is_whole and is_unread and any(b".train(" in text for text in texts)
 
     def text(self, path: str) -> bytes | None:
         """Return a file of the job on this machine; None where it cannot be read."""

@@ -236,7 +236,8 @@ def _checkpoint_questions(host: HostContext) -> Iterator[Question]:
 
 def _resumes_newest(host: HostContext) -> bool:
     """Whether the trainer looks for the newest checkpoint in its own output folder."""
-    return job_options.is_on(job_options.options(host.job), "resume_from_checkpoint")
+    is_on = job_options.is_on(job_options.options(host.job), "resume_from_checkpoint")
+    return is_on and not host.context.project_files.resumes_by_itself
 
 
 @check("resume", asks=_checkpoint_questions)

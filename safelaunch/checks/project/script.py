@@ -334,7 +334,8 @@ def _resume_switches(context: CheckContext) -> list[Answer]:
         return []
     for args, place in _argument_sets(job):
         values = job_options.parse(args).get("resume_from_checkpoint", ())
-        if any(value.lower() == "true" for value in values):
+        is_switch = any(value.lower() == "true" for value in values)
+        if is_switch and not context.project_files.resumes_by_itself:
             what = "`resume_from_checkpoint` is a path in transformers' options, no switch"
             source = "transformers, training_args.py: resume_from_checkpoint"
             return [warn(what, f"{RESUME_EXAMPLE} ({place})", source)]

@@ -505,6 +505,25 @@ def test_the_newest_checkpoint_is_looked_for(project: Project) -> None:
 
 
 @pytest.mark.parametrize(
+    ("call", "complaints"),
+    [
+        ("Trainer().train(resume_from_checkpoint=args.resume_from_checkpoint)", 2),
+        ("Trainer().train(**vars(args))", 2),
+        ("library.run(args)", 2),
+        ("Trainer().train(resume_from_checkpoint=any(checkpoints))", 0),
+        ("Trainer().train()", 0),
+    ],
+)
+def test_a_switch_to_resume_that_the_program_never_reads_is_no_complaint(
+    project: Project, call: str, complaints: int
+) -> None:
+    project.write(f"{HF_PARSER}{call}\n", "train.py")
+    context = local_context(project, LAST)
+    results = [*results_of(context, "resume"), *results_of(context, "flags")]
+    assert [result.status for result in results].count("warn") == complaints
+
+
+@pytest.mark.parametrize(
     "files",
     [
         ("trainer_state.json",),
