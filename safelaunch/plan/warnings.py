@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from safelaunch.plan.gates import SelectedVariables
 
 _SHELL_SYNTAX = re.compile(r"(?<!\\)\$(\w|\{|\()|^~(/|$)|/~/|`[^`]+`")
+_SHELLS = ("bash", "sh", "dash", "zsh")
 _SHELL_TEXT = re.compile(r"-[a-z]*c")
 # at the beginning of a word or of a value in it; an address such as s3://x has a longer scheme
 _WINDOWS_PATH = re.compile(r"(?:^|[=,;])(?:[A-Za-z]:[\\/](?!/)|(?P<wsl>/mnt/[a-z](?:/|$)))")
@@ -31,8 +32,10 @@ def unexpanded(job: Job, project: str) -> Iterator[PlanWarning]:
 
     `project` is the folder of the project: a `$` in its path is one that nobody has written.
     """
+    shell_texts = _shell_texts(job.command)
     for key, word, where in _words(job):
-        if key == "command" and word in _shell_texts(job.command):
+        # a variable may have the text, or a part of it, for the script that starts the shell
+        if word and any(word in text for text in shell_texts):
             continue
         if _SHELL_SYNTAX.search(word.removeprefix(project)) and where != str(BUILT_IN):
             what = "is taken literally: `$` and `~` are never expanded"
@@ -40,10 +43,14 @@ def unexpanded(job: Job, project: str) -> Iterator[PlanWarning]:
 
 
 def _shell_texts(command: Sequence[str]) -> list[str]:
-    """Return the texts that a shell of the command runs, which expands them itself."""
-    if not command or command[0].rpartition("/")[2] not in ("bash", "sh", "dash", "zsh"):
-        return []
-    return [text for option, text in itertools.pairwise(command) if _SHELL_TEXT.fullmatch(option)]
+    """Return the texts that a shell of the command runs, which expands them itself.
+
+    A wrapper may start the shell: `srun --jobid 7 bash -c TEXT`.
+    """
+    names = [word.rpartition("/")[2] for word in command]
+    first = next((at for at, name in enumerate(names) if name in _SHELLS), len(names))
+    pairs = itertools.pairwise(command[first:])
+    return [text for option, text in pairs if _SHELL_TEXT.fullmatch(option)]
 
 
 def windows_paths(job: Job) -> Iterator[PlanWarning]:

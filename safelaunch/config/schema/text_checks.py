@@ -16,9 +16,11 @@ MAX_WORD = 128 * 1024 - 1
 _PLACEHOLDERS = frozenset(
     ("", "EMPTY", "empty", "dummy", "none", "None", "null", "True", "true", "False", "false")
 )
-# what examples write in place of a secret: `<your-token>`, `xxxx`, `YOUR_WANDB_API_KEY_HERE`
+# what examples write in place of a secret: `<your-token>`, `xxxx`, `YOUR_WANDB_API_KEY_HERE`,
+# `Enter your OpenAI API`
 _EXAMPLE = (
     r"(?i)<[^<>]*>|x{3,}|\*{3,}|\.{3,}|(insert|put|your|my)[-_ ].*(key|token|secret)([-_ ]here)?"
+    r"|((add|enter|input|insert|paste|put|use) )?your( [a-z]+)+"
 )
 INT = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 

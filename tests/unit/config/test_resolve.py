@@ -327,12 +327,24 @@ def test_what_looks_expanded_is_warned_about(text: str, project: Project) -> Non
 
 @pytest.mark.parametrize(
     ("command", "warned"),
-    [("[bash, -c, 'echo $A']", 0), ("[/bin/sh, -ec, 'echo $A']", 0), ("[bash, $A]", 1)],
+    [
+        *(("[bash, -c, 'echo $A']", 0), ("[/bin/sh, -ec, 'echo $A']", 0), ("[bash, $A]", 1)),
+        *(("[env, A=1, bash, -c, 'echo $A']", 0), ("[wrap, -c, $A, bash, x.sh]", 1)),
+    ],
 )
 def test_the_text_that_a_shell_runs_is_expanded_by_it(
     command: str, warned: int, project: Project
 ) -> None:
     assert len(project.plan(f"launcher: command\ncommand: {command}\n").warnings) == warned
+
+
+@pytest.mark.parametrize(("value", "warned"), [("run $RANK", 0), ("run $OTHER", 1)])
+def test_a_variable_with_the_text_that_a_shell_runs_is_not_warned_about(
+    value: str, warned: int, project: Project
+) -> None:
+    job = "launcher: command\ncommand: [bash, -c, 'cd x; run $RANK']\n"
+    warnings = project.plan(f"{job}env: {{LINE: '{value}'}}\n").warnings
+    assert len(warnings) == warned
 
 
 def test_a_dollar_in_the_path_of_the_project_is_not_warned_about(tmp_path: Path) -> None:

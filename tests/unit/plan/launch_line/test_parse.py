@@ -531,7 +531,13 @@ def test_what_looks_like_the_shell_is_left_alone_in_separate_words() -> None:
     assert keys("python x.py | > & ;")["args"] == ["|", ">", "&", ";"]
 
 
-@pytest.mark.parametrize("value", ["EMPTY", "xxx", "YOUR_OPENAI_API_KEY", "your-key-here", "***"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("EMPTY", "xxx", "YOUR_OPENAI_API_KEY", "your-key-here", "***"),
+        *("INPUT YOUR OPENAI API", "your own key goes here"),
+    ],
+)
 def test_a_harmless_value_under_a_secret_name_is_kept(value: str) -> None:
     words = [f"OPENAI_API_KEY={value}", "python", "x.py", "--hub_token", "<sdk-token>"]
     written = parse(job_yaml(parse_line(words), None), "job.yaml")
@@ -542,7 +548,11 @@ def test_a_harmless_value_under_a_secret_name_is_kept(value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["--api_key", "abcdef"], ["--api_key=abcdef"], ["--x", "hf_" + "a" * 30]]
+    "words",
+    [
+        *(["--api_key", "abcdef"], ["--api_key=abcdef"], ["--x", "hf_" + "a" * 30]),
+        *(["--password", "not your ab12"], ["--password", "Your 1st cat"]),
+    ],
 )
 def test_a_secret_among_the_words_is_never_written(words: list[str]) -> None:
     tree = parse_line(["python", "x.py", *words])
