@@ -18,11 +18,15 @@ from safelaunch.frozen_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a value comes from: a file with line and column (1-based), a flag, or `built-in`."""
+    """Where a value comes from: a file with line and column (1-based), a flag, or `built-in`.
+
+    `option` is the option or the variable of a command line that has the value.
+    """
 
     source: str
     line: int = 0
     column: int = 0
+    option: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return f"{self.source}:{self.line}:{self.column}" if self.line else self.source

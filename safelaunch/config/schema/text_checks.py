@@ -34,7 +34,8 @@ def wrong(node: Node, wants: str) -> ConfigError:
         got = f"a {kind}" if node.items else f"an empty {kind}"
     quoted = "number" in wants and node.kind == "scalar" and not node.plain
     hint = "without the quotes" if quoted and INT.fullmatch(node.text) else None
-    return ConfigError(f"expected {wants}, got {got}", where=node.origin, hint=hint)
+    named = f"`{node.origin.option}`: " if node.origin.option else ""
+    return ConfigError(f"{named}expected {wants}, got {got}", where=node.origin, hint=hint)
 
 
 def check_kind(node: Node, kind: str, wants: str) -> None:

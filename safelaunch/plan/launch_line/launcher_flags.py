@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from safelaunch import launchers
@@ -46,7 +47,12 @@ def launcher_keys(
     typed, rest = split
     by_variable = _flags_of_variables(table, env)
     # of two equal flags the last one counts
-    flags = [LineFlag(flag, value, PASTED_LINE) for flag, value in (*by_variable.values(), *typed)]
+    named = [(name, *flag) for name, flag in by_variable.items()]
+    named += [(f"--{flag}", flag, values) for flag, values in typed]
+    flags = [
+        LineFlag(flag, values, replace(PASTED_LINE, option=option))
+        for option, flag, values in named
+    ]
     if table.config_file is not None and shell is not None:
         paths = Paths.from_job(os.path.join(shell.cwd, "-"), shell.cwd)
         environ = shell.with_env(env).environ
@@ -84,8 +90,11 @@ def launcher_keys(
     if numbers_itself:
         del values["node_rank"]
     counts = table.count_processes(values, by_name)
+    by_text = {(flag.values or ("",))[-1]: flag.origin for flag in flags}
     keys = {
-        key: (nodes.gpus if key == "gpus" else nodes.word)(text, origins.get(key, PASTED_LINE))
+        key: (nodes.gpus if key == "gpus" else nodes.word)(
+            text, origins.get(key) or by_text.get(text, PASTED_LINE)
+        )
         for key, text in counts.items()
     }
     keys = {"launcher": scalar(name, PASTED_LINE), **keys}

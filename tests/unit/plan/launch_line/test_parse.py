@@ -560,6 +560,23 @@ def test_a_secret_among_the_words_is_never_written(words: list[str]) -> None:
         job_yaml(tree, None)
 
 
+@pytest.mark.parametrize(
+    ("line", "option"),
+    [
+        ("torchrun --nproc-per-node= x.py", "--nproc_per_node"),
+        ("torchrun --nnodes 2 --node_rank x x.py", "--node_rank"),
+        ("PET_NNODES=x torchrun x.py", "PET_NNODES"),
+        ("accelerate launch --num_processes= x.py", "--num_processes"),
+        ("accelerate launch --gpu_ids=a,b x.py", "--gpu_ids"),
+        ("fabric run --devices= x.py", "--devices"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_option(project: Project, line: str, option: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        project.plan(job_yaml(parse_line(line.split(" ")), None))
+    assert str(caught.value).startswith(f"command line: `{option}`: expected ")
+
+
 def test_a_written_job_names_its_profile() -> None:
     assert job_yaml(parse_line(["python", "x.py"]), "cpu").startswith("profile: cpu\n")
 
