@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 ARGPARSE, HF, FIRE, CLICK = "argparse", "HfArgumentParser", "fire", "click"
 HYDRA, TYRO = "Hydra", "tyro"
 
+# what to do about an argument of blanks alone
+STRAY_BLANK = r"remove the blank behind a `\` at a line's end"
+
 # Value types: the form that a value must have to be accepted.
 INT, FLOAT = "int", "float"
 BOOL = "bool"  # argparse's `type=bool`: any text except an empty one is true

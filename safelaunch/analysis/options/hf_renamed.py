@@ -46,6 +46,8 @@ _VALUES = {
     # transformers 5.24.0 training_args.py:643
     "group_by_length": ("train_sampling_strategy", "group_by_length"),
 }
+# an option that a variable replaces: transformers 5.24.0 integrations/integration_utils.py:602
+_VARIABLES = {"logging_dir": "TENSORBOARD_LOGGING_DIR"}
 # fields of transformers 4.57.6 that 5.24.0 has not, and of TRL 0.24.0 or older that 1.16.0 has not
 _REMOVED = frozenset({
     "fp16_backend", "fp16_opt_level", "half_precision_backend", "jit_mode_eval", "mp_parameters",
@@ -66,6 +68,8 @@ def replacement(name: str, names: Container[str]) -> str | None:
     field = name.lstrip("-").replace("-", "_")
     if field in _REMOVED and dashes + _TRAINER_FIELD in names:
         return f"remove `{name}`: this version has no such option"
+    if field in _VARIABLES and dashes + _TRAINER_FIELD in names:
+        return f"remove `{name}`, and set the variable {_VARIABLES[field]}"
     option, value = _VALUES.get(field, ("", ""))
     if dashes + option in names and option:
         return f"write `{dashes}{option}{' ' if dashes else ': '}{value}`, which replaces it"

@@ -200,7 +200,8 @@ class _OptionChecker:
             message = f"`{use.word}` takes {option.max_values or 'no'} value, got {count}"
             if option.max_values and option.max_values > 1:
                 message = message.replace("value", "values")
-            fix = f"remove `{use.values[len(values)]}`"
+            surplus = use.values[len(values)]
+            fix = f"remove `{surplus}`" if surplus.strip() else option_model.STRAY_BLANK
             yield OptionProblem(use.word, message, fix, option.location)
         for value in values:
             yield from self.check_value(use, option, value)

@@ -95,6 +95,7 @@ REFUSED = {
     ),
     "--evaluation_strategy no": ("no option", "write `--eval_strategy`, which replaces it"),
     "--overwrite_output_dir": ("no option", "remove `--overwrite_output_dir`: this version"),
+    "--logging_dir a": ("no option", "remove `--logging_dir`, and set the variable TENSORBOARD_"),
     "--rpo_alpha 1": ("no option", "remove `--rpo_alpha`: this version has no such option"),
     "--group_by_length": ("no option", "`--train_sampling_strategy group_by_length`"),
     "--adafactor": ("no option", "write `--optim adafactor`, which replaces it"),

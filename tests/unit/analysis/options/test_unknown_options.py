@@ -76,6 +76,17 @@ def mapping(**options: object) -> Args:
     return Args(options=pairs, words=words, is_mapping=True)
 
 
+def test_a_blank_behind_a_backslash_is_told_as_such(tmp_path: Path) -> None:
+    script = (
+        "import argparse\np = argparse.ArgumentParser()\np.add_argument('--b')\np.parse_args()\n"
+    )
+    (tmp_path / "train.py").write_text(script)
+    options = read_options(tmp_path / "train.py", [], seconds=30)
+    assert options is not None
+    (problem,) = option_problems(options, Args(words=("--b", "1", " ")))
+    assert problem.fix == "remove the blank behind a `\\` at a line's end"
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -193,6 +193,14 @@ def test_a_server_that_nobody_started_is_a_warning(project: Project) -> None:
     assert "no server answers at 127.0.0.1:8001 (`vllm_server_port`)" in result.evidence
 
 
+def test_the_server_of_ray_jobs_is_asked_for_what_it_has(project: Project) -> None:
+    command = "[job, submit, --address, 'http://127.0.0.1:8265', --, python, x.py]"
+    job = f"launcher: ray\ncommand: {command}\n"
+    answers = {("reach", "127.0.0.1", 8265): {"reached": False, "why": "refused"}}
+    hint = result_of(local_context(project, job, answers=answers), "servers").hint
+    assert "`curl http://127.0.0.1:8265/api/version`" in hint
+
+
 def test_a_server_that_answers_passes(project: Project) -> None:
     case = local_context(project, SERVER, answers={("reach", "127.0.0.1", 8001): {"reached": True}})
     assert result_of(case, "servers").status == "ok"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from safelaunch.analysis.option_model import OptionProblem
+from safelaunch.analysis.option_model import STRAY_BLANK, OptionProblem
 from safelaunch.analysis.options.parsers.hydra import tree
 from safelaunch.analysis.options.parsers.hydra.compose import (
     Composition,
@@ -156,11 +156,7 @@ class HydraRules:
     def syntax_problem(self, word: str, what: str) -> OptionProblem:
         """Return the problem of a word that is no override."""
         key, equals, value = word.partition("=")
-        fix = (
-            f"write `{word}=VALUE`"
-            if word.strip()
-            else r"remove the blank behind a `\` at a line's end"
-        )
+        fix = f"write `{word}=VALUE`" if word.strip() else STRAY_BLANK
         if equals:
             quote = "'" if "'" not in value else '"'
             fix = f"quote the value for Hydra: {key}={quote}{value}{quote}, within shell quotes"
@@ -212,9 +208,10 @@ class HydraRules:
             yield from map(self.sweep_problem, (o for o in own if o.form == SWEEP))
         yield from self.unused_groups(groups, composition, place)
         if not any(o.form == SWEEP for o in groups):  # else each job has other keys
+            names = tuple(tree.keys(keys))  # those of the files: an unknown key is no suggestion
             for override in own:
                 if override not in groups and override.form != SWEEP:
-                    yield from self.key_problems(override, keys, place)
+                    yield from self.key_problems(override, keys, names, place)
 
     def folders(self, command_line: _CommandLine) -> list[str]:
         """Return the folders of the search path; raise Unclear where one is not here."""
@@ -333,7 +330,7 @@ class HydraRules:
             yield self.problem(override.word, message, fix, place)
 
     def key_problems(
-        self, override: Override, keys: Tree, place: SourceLine | None
+        self, override: Override, keys: Tree, names: Sequence[str], place: SourceLine | None
     ) -> Iterator[OptionProblem]:
         """Yield the problem of a key, and apply the override to the keys."""
         key, sign = override.key, override.sign
@@ -346,7 +343,7 @@ class HydraRules:
             return
         node = tree.find(keys, key)
         if sign == CHANGE and node is None:
-            yield self.missing_key(override, keys, place)
+            yield self.missing_key(override, names, place)
         elif sign == DELETE and node is None:
             message = f"the configuration has no key `{key}` to delete"
             yield self.problem(override.word, message, "remove it", place)
@@ -363,17 +360,19 @@ class HydraRules:
             tree.put(keys, key, Leaf.OPEN)
 
     def missing_key(
-        self, override: Override, keys: Tree, place: SourceLine | None
+        self, override: Override, names: Sequence[str], place: SourceLine | None
     ) -> OptionProblem:
         """Return that the configuration has no such key."""
-        names = list(tree.keys(keys))
         parent, _, last = override.key.rpartition(".")
         start = f"{parent}." if parent else ""
         siblings = [n.removeprefix(start) for n in names if n.rpartition(".")[0] == parent]
         near = did_you_mean(last, siblings)
         same = [name for name in names if name.rpartition(".")[2] == last]
         fix = f"write `+{override.word}` to add it"
-        if near:
+        below = [name for name in same if start and name.startswith(start)]
+        if below:
+            fix = f"did you mean `{below[0]}`? else {fix}"
+        elif near:
             fix = f"{near.replace('`', f'`{start}', 1)} else {fix}"
         elif same:
             fix = f"did you mean `{same[0]}`? else {fix}"

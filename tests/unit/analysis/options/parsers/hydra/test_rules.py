@@ -130,6 +130,10 @@ def test_what_hydra_refuses_is_told(tmp_path: Path, words: str, message: str) ->
         ("trainer.gpu=8", "did you mean `trainer.gpus`? else write `+trainer.gpu=8` to add it"),
         ("layers=8", "did you mean `model.layers`? else write `+layers=8` to add it"),
         ("trainer.seed=8", "write `+trainer.seed=8` to add it"),
+        (
+            "model.optim.first=1",
+            "did you mean `model.optim.betas.first`? else write `+model.optim.first=1` to add it",
+        ),
         ("model=larg", "did you mean `large`?"),
         ("optim=sgd", "did you mean `optim@model.optim`?"),
         (" ", "remove the blank behind a `\\` at a line's end"),
@@ -140,6 +144,12 @@ def test_what_hydra_refuses_is_told(tmp_path: Path, words: str, message: str) ->
 def test_complaint_says_what_to_write(tmp_path: Path, word: str, fix: str) -> None:
     (problem,) = option_problems(read(tmp_path), Args(words=(word,)))
     assert problem.fix == fix
+
+
+def test_no_key_is_suggested_that_another_argument_has_wrong(tmp_path: Path) -> None:
+    words = ("trainer.seed_a=1", "trainer.seed_b=1")
+    problems = option_problems(read(tmp_path), Args(words=words))
+    assert [problem.fix for problem in problems] == [f"write `+{w}` to add it" for w in words]
 
 
 @pytest.mark.parametrize(
