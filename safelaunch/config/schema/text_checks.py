@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 from safelaunch.config.yaml_io.node import Node
@@ -113,7 +114,9 @@ def check_secret(key: str, node: Node) -> None:
 def holds_secret(node: Node) -> bool:
     """Whether a value under the name of a secret is one; `$NAME`, `EMPTY`, `<token>` are not."""
     if node.kind == "list":
-        return any(holds_secret(item) for item in node.items)
+        # an example without quotes is several words
+        is_example = re.fullmatch(_EXAMPLE, " ".join(item.text for item in node.items))
+        return not is_example and any(holds_secret(item) for item in node.items)
     if node.kind == "map" or node.is_null:
         return False
     text = node.text
@@ -129,10 +132,13 @@ def read_command_words(node: Node) -> tuple[str, ...]:
             hint = 'quote it: "", "null"'
             raise ConfigError("expected a word, got nothing", where=item.origin, hint=hint)
         words.append(read_words(item))
-    for item, after in zip(node.items, (*node.items[1:], None), strict=False):
+    for at, item in enumerate(node.items):
+        after = node.items[at + 1 : at + 2]
         name, equals, value = item.text.lstrip("-").partition("=")  # --key=v, a.key=v
         if equals:
             check_secret(name, Node("scalar", item.origin, text=value))
-        elif item.text.startswith("-") and after is not None and not after.text.startswith("--"):
-            check_secret(name, after)  # --key v
+        elif item.text.startswith("-") and after and not after[0].text.startswith("--"):
+            more = itertools.takewhile(lambda n: not n.text.startswith("-"), node.items[at + 2 :])
+            values = (after[0], *more) if is_secret_name(name) else after
+            check_secret(name, Node("list", after[0].origin, items=values))  # --key v
     return tuple(words)

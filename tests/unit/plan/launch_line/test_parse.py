@@ -547,6 +547,14 @@ def test_a_harmless_value_under_a_secret_name_is_kept(value: str) -> None:
     }  # fmt: skip
 
 
+def test_an_example_of_a_secret_may_be_several_words() -> None:
+    words = ["python", "x.py", "--api_key", "INPUT", "YOUR", "OPENAI", "API", "--lr", "1"]
+    assert "INPUT" in job_yaml(parse_line(words), None)
+    words[3:7] = ["abcdef", "YOUR", "OPENAI", "API"]
+    with pytest.raises(ConfigError):
+        job_yaml(parse_line(words), None)
+
+
 @pytest.mark.parametrize(
     "words",
     [
