@@ -17,6 +17,8 @@ import sys
 import tempfile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from swift_probe import SWIFT_MODULES, ask_swift
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -33,6 +35,7 @@ class Case(NamedTuple):
     launcher_args: str
     configs: Mapping[str, Any]
     world: int
+    gpus: int | None = None  # of the machine
 
 
 class Answer(NamedTuple):
@@ -111,6 +114,7 @@ _WAYS: Mapping[str, Callable[[Case], object]] = {
     "trainer": _train,
     "deepspeed": _deepspeed,
     "launch": lambda case: _launch(case.launcher_args),
+    "swift": lambda case: ask_swift(case.args, case.world, case.gpus),
 }
 
 
@@ -176,7 +180,8 @@ def main(words: Sequence[str]) -> None:
     """Judge the cases of a file."""
     source, target = words
     cases = [Case(*values) for values in json.loads(_read(source))]
-    for name in ("torch", "trl", "transformers", "accelerate.commands.launch", "deepspeed"):
+    libraries = ("torch", "trl", "transformers", "accelerate.commands.launch", "deepspeed")
+    for name in (*libraries, *SWIFT_MODULES):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     answers = [_in_child(case) for case in cases]

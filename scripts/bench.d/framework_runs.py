@@ -20,6 +20,7 @@ from complaints import PROGRAMS
 from framework_probe import ACCEPTED, REFUSED, Answer, Case
 from kills import tests
 from rows import Row, home
+from swift_probe import can_ask
 
 from safelaunch.analysis.arithmetic import FAIL, find_problems
 from safelaunch.analysis.arithmetic.rules import rules
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 _PROBE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "framework_probe.py")
 _WITHOUT_GPUS = "does not import without GPUs or a heavy set-up"
 _NAMES_ONLY = {
-    "ms-swift": "its arguments load a model first",
     "trl-colocated-tensor": "vLLM makes the check",
     "accelerate-parallelism": "accelerate refuses all sizes on CPUs",
     "accelerate-megatron": "Megatron-LM makes the check",
@@ -41,6 +41,7 @@ _WAYS = {  # of a rule, or else of the project that it was checked against
     "trl": "configuration",
     "transformers": "configuration",
     "deepspeed": "deepspeed",
+    "ms-swift": "swift",
     "trainer-fsdp-deepspeed": "trainer",
     "trainer-deepspeed-bf16": "trainer",
     "trainer-deepspeed-fp16": "trainer",
@@ -149,7 +150,10 @@ def _case(way: str, rule: Rule, sample: Mapping[str, Any]) -> Case | None:
     args, launcher_args = sample.get("args", ""), sample.get("launcher_args", "")
     needs_class = way in ("configuration", "trainer")
     configuration = _configuration(sample) if needs_class else ""
-    if configuration is None or ("world" not in sample and re.search(r"\bworld\b", repr(rule))):
+    missing = (name for name in ("world", "gpus") if name not in sample)
+    if configuration is None or any(re.search(rf"\b{name}\b", repr(rule)) for name in missing):
+        return None
+    if way == "swift" and not can_ask(args):
         return None
     configs = dict(sample.get("configs", {}))
     files = re.findall(r"\S+\.(?:yaml|json)\b", f"{launcher_args} {args}")
@@ -160,7 +164,8 @@ def _case(way: str, rule: Rule, sample: Mapping[str, Any]) -> Case | None:
     # only the Trainer fills in `auto`
     if "auto" in shlex.split(args) or (way == "deepspeed" and "auto" in json.dumps(configs)):
         return None
-    return Case(way, configuration, args, launcher_args, configs, sample.get("world", 1))
+    world, gpus = sample.get("world", 1), sample.get("gpus")
+    return Case(way, configuration, args, launcher_args, configs, world, gpus)
 
 
 def _configuration(sample: Mapping[str, Any]) -> str | None:
