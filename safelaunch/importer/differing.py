@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from safelaunch import launchers
 from safelaunch.config.yaml_io.node import Node
 from safelaunch.importer.activities import SETUP
-from safelaunch.importer.findings import DIFFERENT, Note, Unresolved
+from safelaunch.importer.findings import DIFFERENT, Counted, Note, Unresolved
 from safelaunch.importer.state import CALLER_VALUE
+from safelaunch.launchers.flag_table import PASTED_LINE
 from safelaunch.secrets_in_text import is_secret_name
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ _OF_SEVERAL_NODES = frozenset((
     "num_nodes", "hostfile", "deepspeed_hostfile", "H", "include", "exclude", "launcher",
     "num_machines", "nnodes",
 ))  # fmt: skip
+_COUNTS = frozenset(("nproc_per_node", "num_processes", "num_gpus"))
+_COUNTING = frozenset(("torchrun", "accelerate", "deepspeed"))
 _OUTCOME = "left to safelaunch, which takes a free port"
 # change what bash reads, or are set by safelaunch behind `setup:`
 _UNMADE = re.compile(
@@ -131,6 +134,9 @@ def settle(keys: Node, item: NumberedLaunch) -> SettledLaunch:
         for group in ("launcher_args", "env"):
             keys, names = _without_settings(keys, group, numbers, notes)
             omitted |= names
+    if is_one_node:
+        keys, names = _with_all_gpus(keys, item, notes)
+        omitted |= names
     variables = list[tuple[Node, Node]]()
     env = keys.get("env")
     for name, value in env.items if env is not None else ():
@@ -154,6 +160,28 @@ def settle(keys: Node, item: NumberedLaunch) -> SettledLaunch:
     ]
     draws = frozenset(draw for name in exports for draw in different[name].draws)
     return SettledLaunch(keys, _in_order(item.launch.setup, lines), notes, draws, left)
+
+
+def _with_all_gpus(keys: Node, item: NumberedLaunch, notes: list[Note]) -> tuple[Node, set[str]]:
+    """Return keys with `gpus: auto` for a process per GPU, and the variables that said it."""
+    launcher, processes, env = (keys.get(key) for key in ("launcher", "processes", "env"))
+    text = "" if processes is None else processes.text
+    why = item.numbers.get(text)
+    hidden = [] if env is None else [n for n, _ in env.items if "VISIBLE_DEVICES" in n.text]
+    is_known = launcher is not None and launcher.text in _COUNTING
+    if why is None or not _is_number_of_gpus(why) or not is_known or hidden or keys.get("gpus"):
+        return keys, set()
+    notes.append(Note(why.line, f"starts a process per GPU: {why.reason}", "`gpus: auto`"))
+    auto = Node("scalar", PASTED_LINE, text="gpus"), Node("scalar", PASTED_LINE, text="auto")
+    items = tuple(auto if key.text == "processes" else (key, value) for key, value in keys.items)
+    names = {n for n, other in item.launch.different.items() if other is why}
+    return replace(keys, items=items), {n for n in names if isinstance(n, str)}
+
+
+def _is_number_of_gpus(why: Unresolved) -> bool:
+    content = why.content if isinstance(why.content, str) else ""
+    beside = re.search(rf"\d{DIFFERENT}|{DIFFERENT}\d", content)
+    return why.counted is Counted.NUMBER and content.count(DIFFERENT) == 1 and beside is None
 
 
 def shared(launches: Sequence[ScriptLaunch], settled: Sequence[SettledLaunch]) -> list[Unresolved]:
@@ -189,7 +217,8 @@ def may_settle(place: int | str, items: Sequence[object], why: Unresolved) -> bo
     if isinstance(place, str):
         return place in _VARIABLES or why.source is not None
     words = [str(items[place - 1]), str(why.content).partition("=")[0]]
-    return any(re.sub("^--", "", word).replace("-", "_") in _SETTINGS for word in words)
+    options = {re.sub("^--", "", word).replace("-", "_") for word in words}
+    return bool(options & _SETTINGS or (_is_number_of_gpus(why) and options & _COUNTS))
 
 
 def _without_settings(

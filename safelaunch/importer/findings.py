@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ DIFFERENT = "\U0010fffc"
 
 
 _NUMBERS = itertools.count()
+_MOST_OTHERS = 100
 
 
 class Note(NamedTuple):
@@ -33,14 +35,25 @@ class ValueSource(NamedTuple):
     before: tuple[str, ...] = ()
 
 
+class Counted(Enum):
+    """What a text that differs from machine to machine says about its GPUs."""
+
+    A_LINE_EACH = 1
+    NUMBER = 2
+
+
 class Unresolved(Exception):  # noqa: N818 - a value too: what the script alone cannot say
     """A value that the script alone does not say: why, where, and the variable to ask for.
 
     `differs`: it is another one at each start, such as a random port. `content` is then a text or
     an array with `DIFFERENT` where that value stands, if so much can be said. `source` makes the
     value, if that needs nothing else of the script. `draws` are numbers of the values in it: one
-    that stands in two places is the same in both.
+    that stands in two places is the same in both. `others` are what else the same text needs of
+    the caller, so that all of it can be asked for at once.
     """
+
+    others: tuple[Unresolved, ...] = ()
+    counted: Counted | None = None
 
     def __init__(
         self,
@@ -73,11 +86,34 @@ class Unresolved(Exception):  # noqa: N818 - a value too: what the script alone 
         draws: frozenset[int] = frozenset(),
     ) -> Unresolved:
         """Return the same as the reason why a larger content cannot be said."""
-        return self._copy(content, self.name, source, self.draws | draws)
+        copy = self._copy(content, self.name, source, self.draws | draws)
+        copy.counted = None if content is None else self.counted  # it may be calculated from it
+        return copy
+
+    def as_counted(self, counted: Counted | None) -> Unresolved:
+        """Return the same as what it says about GPUs."""
+        copy = self._copy(self.content, self.name, self.source, self.draws)
+        copy.counted = counted
+        return copy
+
+    def with_others(self, others: Sequence[Unresolved]) -> Unresolved:
+        """Return the same with what else has to be asked for."""
+        if not others:
+            return self
+        inner = (more for other in others for more in other.others)
+        reasons = {self.reason: self}  # each once: values are made of values
+        for why in (*self.others, *others, *inner):
+            reasons.setdefault(why.reason, why)
+
+        copy = self._copy(self.content, self.name, self.source, self.draws)
+        copy.others = tuple(reasons.values())[1:_MOST_OTHERS]
+        return copy
 
     def as_unmarked(self) -> Unresolved:
         """Return the same for a place where no mark may stand: it has to be asked for."""
-        return Unresolved(self.reason, self.line, self.name, draws=self.draws)
+        copy = Unresolved(self.reason, self.line, self.name, draws=self.draws)
+        copy.others = self.others
+        return copy
 
     def _copy(
         self,
@@ -86,10 +122,12 @@ class Unresolved(Exception):  # noqa: N818 - a value too: what the script alone 
         source: ValueSource | None,
         draws: frozenset[int],
     ) -> Unresolved:
-        return Unresolved(
+        copy = Unresolved(
             self.reason, self.line, name,
             differs=self.differs, content=content, source=source, draws=draws,
         )  # fmt: skip
+        copy.others, copy.counted = self.others, self.counted
+        return copy
 
 
 def combined(
@@ -97,7 +135,10 @@ def combined(
 ) -> Unresolved:
     """Return the first of several reasons why a content differs, with the draws of all."""
     draws = frozenset(draw for why in reasons for draw in why.draws)
-    return reasons[0].with_content(content, None, draws)
+    result = reasons[0].with_content(content, None, draws)
+    if len(reasons) > 1:
+        result.counted = None
+    return result
 
 
 def joined(output: Sequence[str | Unresolved]) -> str | Unresolved:
@@ -130,6 +171,12 @@ class UnresolvedFile(Unresolved):
     """A test of a file, which depends on the machine; `exists` says how it is here and now."""
 
     exists = True
+
+
+class MissingFolder(Unresolved):
+    """The current folder behind a `cd` to one that is not there."""
+
+    path = ""
 
 
 class Stop(Exception):  # noqa: N818 - the end of an import, no error of safelaunch
@@ -176,6 +223,7 @@ class Findings:
     launches: list[ScriptLaunch] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     problems: list[Unresolved] = field(default_factory=list)  # of launches
+    replaced: set[str] = field(default_factory=set)  # answers in place of what it makes itself
     stop: Stop | None = None
     is_cut_off: bool = False  # by a limit of the recording
     unanswered: dict[str, Unresolved] = field(default_factory=dict)  # variables made of no output
@@ -192,3 +240,5 @@ class Findings:
         """Add a problem of a launch, each reason once."""
         if problem.reason not in [other.reason for other in self.problems]:
             self.problems.append(problem)
+        reasons = {other.reason for other in self.problems}
+        self.problems += [other for other in problem.others if other.reason not in reasons]

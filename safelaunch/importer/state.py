@@ -110,6 +110,8 @@ class State:
     constants: frozenset[str] = frozenset()  # `readonly`
     exported_later: frozenset[str] = frozenset()  # exported before they are assigned
     assumptions: dict[str, int] = field(default_factory=dict)  # names taken as not set: line
+    caller_reads: set[str] = field(default_factory=set)  # answers that it reads, not assigned yet
+    replaced: set[str] = field(default_factory=set)  # answers in place of what it makes itself
     is_condition: bool = False  # where a name that nobody has set is taken as empty
     functions: dict[str, Function] = field(default_factory=dict)
     exported_functions: frozenset[str] = frozenset()
@@ -132,6 +134,7 @@ class State:
     outer_interpreters: tuple[tuple[tuple[str, str], ...], ...] = ()  # those before it
     folders: set[str] = field(default_factory=set)  # made by the script, also by its subshells
     files: set[str] = field(default_factory=set)  # written by the script
+    writers: set[str] = field(default_factory=set)  # programs that may have made any folder
     redirection: Redirection = field(default_factory=Redirection)
     in_background: bool = False
     loop: int = 0  # line of the outermost loop
@@ -182,6 +185,13 @@ class State:
         if name in ("UID", "EUID") or name in CHANGING:  # asked for by the name it is assigned to
             reason = f"`{name}` is {CHANGING.get(name, 'of the user')}"
             raise self.fail(reason, differs=name in DIFFERING)
+        return self._callers(name)
+
+    def _callers(self, name: str) -> str | None:
+        """Return what the caller has set a variable to that the script has not touched."""
+        if name in self.caller.answers:
+            self.caller_reads.add(name)
+            return self.caller.answers[name]
         if self.unresolved is not None:
             raise self.unresolved.for_variable(name)
         if name in _OWN and name in self.caller.environ:
@@ -201,6 +211,7 @@ class State:
         Where the caller has set it, bash would take that value: raises Unresolved.
         """
         is_callers = name in self.caller.environ or name in CHANGING or name in _SET_BY_BASH
+        is_callers = is_callers or name in self.caller.answers
         own = name in self.variables or name in ("PWD", "OLDPWD", "BASH_SOURCE", "UID", *_INITIAL)
         if own or is_callers or self.unresolved is not None:
             return self.content(name)
@@ -220,6 +231,7 @@ class State:
             raise Stop(f"an assignment to `{name}`, which is readonly", self.line)
         if isinstance(content, Unresolved):
             if name in self.caller.answers:
+                self.replaced.add(name)
                 content = self.caller.answers[name]
             else:
                 content = content.for_variable(name)
@@ -279,6 +291,7 @@ class State:
     def forget(self, reason: str) -> None:
         """Make all variables unresolved, as a command may have changed any of them."""
         self.unresolved = self.fail(reason)
+        self.replaced |= self.variables.keys() & self.caller.answers.keys()
         for name, variable in self.variables.items():
             content = self.caller.answers.get(name, self.unresolved.for_variable(name))
             self.variables[name] = Variable(content, variable.is_exported)

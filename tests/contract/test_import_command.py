@@ -212,7 +212,7 @@ BAD: dict[str, tuple[str | bytes, str]] = {
     "empty": ("", "x.sh: it starts no training"),
     "no launch": ("echo torchrun\n", "x.sh: it starts no training"),
     "dash": ("torchrun \u2014nproc_per_node 2 t.py\n", "x.sh:1: `\u2014nproc_per_node` begins"),
-    "usage": ("[ $# -ge 1 ] || exit 1\npython t.py $1\n", "x.sh:1: not followed: it ends here"),
+    "usage": ("[ $# -ge 1 ] || exit 1\npython t.py $1\n", "it needs values that only"),
 }  # fmt: skip
 
 

@@ -41,9 +41,10 @@ def undecided(
     why = why or state.fail("the result of a command")
     line = state.line
     rest = [branch for branch in branches if not effects.is_end(branch.nodes, state)]
-    effect = effects.of_nodes([node for branch in rest for node in branch.nodes], state)
+    effect = _effect(follower, rest, state)
     ends = [line] if len(rest) < len(branches) else effect.ends if len(rest) > 1 else []
     for end in ends:
+        state.writers.add("a condition")  # a file may be there, as it goes on
         assumption = f"ends here, depending on {why.reason}"
         follower.findings.note(end, assumption, f"{ASSUMED} that it goes on")
     if not rest:
@@ -71,6 +72,18 @@ def undecided(
         follower.findings.note(line, f"depends on {why.reason}", f"{USER}: not followed")
 
 
+def _effect(follower: Follower, branches: Sequence[Branch], state: State) -> effects.Effects:
+    """Return what branches may change; scripts that they start are followed for launches."""
+    nodes = [node for branch in branches for node in branch.nodes]
+    effect = effects.of_nodes(nodes, state)
+    if len(branches) > 1 and effect.launch and effect.only_scripts:
+        lists = [branch.nodes for branch in branches]
+        are_statements = all(node.has("Cmd") for node in nodes)
+        if are_statements and all(follower.starts_none(list_, state.fork()) for list_ in lists):
+            effect.launch = None
+    return effect
+
+
 def _apply(effect: effects.Effects, why: Unresolved, state: State) -> None:
     """Make unresolved what statements may have changed that are not followed."""
     if effect.forgets or effect.sources:
@@ -82,14 +95,22 @@ def _apply(effect: effects.Effects, why: Unresolved, state: State) -> None:
         state.assign(name, Unresolved(reason, state.line, why.name, differs=differs))
         if name in effect.exports:
             state.export(name)
-    if effect.folder:
-        state.folder = why
+    _apply_to_folders(effect, why, state)
     if effect.interpreter:
         state.interpreter = ()
     if effect.arguments:
         state.arguments_unresolved = why
     if effect.patterns:
         state.options |= {"shopt"}
+
+
+def _apply_to_folders(effect: effects.Effects, why: Unresolved, state: State) -> None:
+    if effect.folder:
+        state.folder = why
+    if effect.returns:  # where it was before is another folder then
+        state.last_folder = None
+    if effect.writes or effect.sources:
+        state.writers.add("a branch")
     for call in effect.folders:
         with contextlib.suppress(Unresolved, Stop):  # else they are taken as not there
             arguments = call.children("Args")[1:]

@@ -6,7 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from safelaunch.importer.findings import Stop, Unresolved, combined, joined
+from safelaunch.importer.findings import MissingFolder, Stop, Unresolved, combined, joined
 from safelaunch.importer.shell import conditions
 from safelaunch.importer.state import CHANGING, NAME, State, Variable
 from safelaunch.importer.words import expansion
@@ -169,7 +169,8 @@ def _cd(arguments: list[str], state: State) -> None:
     if is_there or (before in state.folders and os.path.isdir(path)):
         state.folder = os.path.realpath(path) if is_physical else path
     else:
-        state.folder = state.fail(f"no folder `{target}` to change to")
+        state.folder = MissingFolder(f"no folder `{target}` to change to", state.line)
+        state.folder.path = path
 
 
 def _pushd(arguments: list[str], state: State) -> None:

@@ -66,6 +66,7 @@ def source(follower: Follower, items: Sequence[Item], line: int, state: State) -
     path = items[1]
     if isinstance(path, Unresolved):
         state.forget(f"a file is sourced, and {path.reason}")
+        state.writers.add("source")
         state.unresolved_exports = path
         return
     if activates(follower, lambda: environments.source(items[1:], state), line):
@@ -73,6 +74,7 @@ def source(follower: Follower, items: Sequence[Item], line: int, state: State) -
     whole = os.path.join(state.where(), path)
     if not os.path.isfile(whole) or os.path.realpath(whole) in follower.files:
         state.forget(f"`{path}`, which is sourced, is not there")
+        state.writers.add("source")
         launches.add_setup(SetupLine(f"source {quote(path)}", state.folder), state)
         follower.findings.note(line, f"sources `{path}`, which is not there", SETUP)
         return

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from safelaunch.importer import activities
-from safelaunch.importer.shell.builtins import OPTIONS
+from safelaunch.importer.shell import programs
+from safelaunch.importer.shell.builtins import BUILTINS, OPTIONS
 from safelaunch.importer.shell.environments import CONDAS
 from safelaunch.importer.syntax import interpreter_of, literal_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from safelaunch.importer.state import State
     from safelaunch.importer.syntax import SyntaxNode
@@ -30,6 +31,7 @@ class Effects:
     exports: set[str] = field(default_factory=set)
     texts: set[str] = field(default_factory=set)  # names that may get several words
     launch: str | None = None
+    only_scripts: bool = True  # it starts nothing but scripts of a shell
     stop: str | None = None  # what cannot be left out
     ends: list[int] = field(default_factory=list)  # lines of branches left out, which end it
     forgets: bool = False  # any variable
@@ -39,6 +41,8 @@ class Effects:
     interpreter: bool = False
     arguments: bool = False
     prints: bool = False
+    returns: bool = False  # changes the folder and back, `cd a && ./b && cd -`
+    writes: bool = False  # perhaps folders
     patterns: bool = False  # how patterns of files are expanded
 
     @property
@@ -74,8 +78,10 @@ def _collect(
         skipped = {statement.span for branch in ends for statement in branch}
         effects.ends += [branch[0].line for branch in ends]
         loops = [node.span for node in top.walk() if node.kind in ("ForClause", "WhileClause")]
+        trips = _round_trips(top)
+        effects.returns = effects.returns or bool(trips)
         for node in top.walk(skipped):
-            if _leaves_loop(node, loops):
+            if _leaves_loop(node, loops) or (node.kind == "CallExpr" and node.span in trips):
                 continue
             _variables(node, effects)
             _command(node, effects, state)
@@ -84,6 +90,33 @@ def _collect(
             if name in state.functions and name not in functions:
                 functions.add(name)
                 _collect([state.functions[name].body], state, effects, functions)
+
+
+def _round_trips(top: SyntaxNode) -> set[tuple[int, int]]:
+    """Return the places of each first and last `cd` of a chain such as `cd a && ./b && cd -`.
+
+    What is between them is presumed to succeed, as programs are that do something.
+    """
+    trips = set[tuple[int, int]]()
+    for node in top.walk():
+        chain = _chain(node)
+        words = [literal_words(command) for command in chain]
+        if len(chain) < 2 or any(w[:1] in (["cd"], ["pushd"], ["popd"]) for w in words[1:-1]):  # noqa: PLR2004 - there and back
+            continue
+        goes = words[0][:1] == ["cd"] and re.fullmatch(r"(?!-)[\w./-]+", "".join(words[0][1:]))
+        is_below = goes and "/" not in words[0][1] and "." not in words[0][1]
+        if goes and (words[-1] == ["cd", "-"] or (is_below and words[-1] == ["cd", ".."])):
+            trips |= {chain[0].span, chain[-1].span}
+    return trips
+
+
+def _chain(node: SyntaxNode) -> list[SyntaxNode]:
+    """Return the commands of `a && b && c`; the node itself if it is none."""
+    left, right = node.child("X"), node.child("Y")
+    if node.kind != "BinaryCmd" or node.text("Op") != "&&" or left is None or right is None:
+        return [node]
+    commands = [side.child("Cmd") for side in (left, right)]
+    return [item for command in commands if command is not None for item in _chain(command)]
 
 
 _SILENT = frozenset((
@@ -196,7 +229,11 @@ def _command(  # noqa: C901, PLR0912 - a case for each builtin
     if not literal:
         return
     name, arguments = literal[0], literal[1:]
+    is_known = name in BUILTINS or name in state.functions
+    effects.writes = effects.writes or (not is_known and programs.may_make_folders(literal))
     if name == "VALUE" or starts_something(literal, state):
+        is_script = script_kind(name, state) == "shell" or name in activities.SHELLS
+        effects.only_scripts = effects.only_scripts and is_script
         effects.launch = effects.launch or (name if name != "VALUE" else "a command in a variable")
     elif name in _READERS or (name == "printf" and arguments[:1] == ["-v"]):
         names = arguments[1:2] if name == "printf" else arguments
@@ -204,7 +241,7 @@ def _command(  # noqa: C901, PLR0912 - a case for each builtin
         effects.forgets = effects.forgets or "VALUE" in names
     elif name in ("eval", "source", "."):
         if any(map(activities.is_mentioned, arguments)) or name == "eval":
-            effects.launch = effects.launch or name
+            effects.launch, effects.only_scripts = effects.launch or name, False
         effects.sources = True
     elif name in ("cd", "pushd", "popd"):
         effects.folder = True
@@ -280,15 +317,3 @@ def _ends_all(clause: SyntaxNode, state: State, callers: frozenset[str]) -> bool
     if otherwise.has("Cond"):
         return _ends_all(otherwise, state, callers)
     return ends_script(otherwise.children("Then"), state, callers)
-
-
-def names_to_preset(tree: SyntaxNode, answers: Mapping[str, str]) -> set[str]:
-    """Return the names that a script reads from its caller: not assigned, or by `X=${X:-y}`."""
-    assigned: dict[str, bool] = {}
-    for node in tree.walk():
-        for item in (*node.children("Assigns"), *node.children("Args")):
-            name = item.text("Name")
-            if name in answers and item.has("Value"):
-                own = any(n.kind == "ParamExp" and n.text("Param") == name for n in item.walk())
-                assigned[name] = assigned.get(name, True) and own
-    return {name for name in answers if assigned.get(name, True)}

@@ -41,6 +41,9 @@ class Follower(Protocol):
     def to_exit(self, statements: Sequence[SyntaxNode], state: State) -> None:
         """Follow the statements of a shell of its own to its end."""
 
+    def starts_none(self, statements: Sequence[SyntaxNode], state: State) -> bool:
+        """Whether statements, followed by a shell of their own, start nothing."""
+
     def file(self, path: str) -> AbstractContextManager[None]:
         """Say of a file that it is being followed."""
 

@@ -12,11 +12,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from safelaunch.errors import ConfigError, SafelaunchError
-from safelaunch.importer import activities, posix
+from safelaunch.importer import activities, posix, questions
 from safelaunch.importer.activities import ASSUMED, NOTHING, USER
 from safelaunch.importer.findings import (
     DIFFERENT,
     Findings,
+    MissingFolder,
     Redirection,
     Stop,
     Unresolved,
@@ -69,8 +70,13 @@ def follow(path: str, caller: ScriptCaller) -> Findings:
     if CALLER_VALUE in text or DIFFERENT in text:
         return Findings(stop=Stop("a character that Unicode has reserved", 1))
     tree = parse(text, path)
-    interpreter = _Interpreter()
-    interpreter.whole(tree, path, caller, text)
+    preset = questions.names_to_preset(tree, caller.answers)
+    while True:
+        interpreter = _Interpreter()
+        reads = interpreter.whole(tree, path, caller, text, preset)
+        if reads <= preset:
+            break
+        preset |= reads  # they are in its environment from the beginning
     ask_for_differing(interpreter.findings, caller.environ)
     return interpreter.findings
 
@@ -106,9 +112,13 @@ class _Interpreter:
             "ForClause": branches.for_clause, "WhileClause": branches.while_clause,
         }  # fmt: skip
 
-    def whole(self, tree: SyntaxNode, path: str, caller: ScriptCaller, text: str) -> None:
-        """Follow a script to its end, or to where it cannot be followed."""
-        preset = effects.names_to_preset(tree, caller.answers)
+    def whole(
+        self, tree: SyntaxNode, path: str, caller: ScriptCaller, text: str, preset: set[str]
+    ) -> set[str]:
+        """Follow a script to its end, or to where it cannot be followed.
+
+        `preset` are the answers in its environment. Returns those that it reads as such.
+        """
         ask = self.findings.problem
         state = builtins.initial_state(caller, path, self.substitute, ask, preset)
         self.files.append(os.path.realpath(os.path.join(caller.folder, path)))
@@ -117,7 +127,7 @@ class _Interpreter:
             self._begin(tree, text, state)
             self._main(tree.children("Stmts"), state)
             calls.check_traps(self, state)
-            self._check_end(path, state)
+            self._check_end(tree, path, state)
             self._note_unreached(tree)
         except Stop as e:
             self.findings.stop = Stop(e.reason, e.line or state.line, e.hint)
@@ -125,10 +135,14 @@ class _Interpreter:
             self.findings.problem(e)
         except RecursionError:
             self.findings.stop = Stop("it is nested too deeply", state.line)
+        if any((problem.name or "")[:1] == "$" for problem in self.findings.problems):
+            self._ask_for_arguments(tree, caller)
         for name, line in state.assumptions.items():
             self.findings.note(
                 line, f"`{name}` is not set", f"{ASSUMED}; else `--set {name}=VALUE`"
             )
+        self.findings.replaced = state.replaced
+        return state.caller_reads
 
     @staticmethod
     def _begin(tree: SyntaxNode, text: str, state: State) -> None:
@@ -150,9 +164,21 @@ class _Interpreter:
         except (Return, Break):
             raise Stop("`return` or `break` outside of a function or loop", state.line) from None
 
-    def _check_end(self, path: str, state: State) -> None:
+    def _ask_for_arguments(self, tree: SyntaxNode, caller: ScriptCaller, ending: str = "") -> bool:
+        """Ask for all arguments at once that a script reads; False where it reads no more."""
+        names = {problem.name for problem in self.findings.problems}
+        missing = questions.arguments(tree, len(caller.arguments), ending)
+        for question in missing:
+            if question.name not in names:
+                self.findings.problem(question)
+        return bool(missing)
+
+    def _check_end(self, tree: SyntaxNode, path: str, state: State) -> None:
         """Say at which line a script ends that fails before its launch, as without arguments."""
         if self.findings.launches or self.findings.problems or not state.status:
+            return
+        ending = f", which ends at line {state.line} with exit code {state.status} without it"
+        if self._ask_for_arguments(tree, state.caller, ending):
             return
         hint = None if state.caller.arguments else f"safelaunch import {quote(path)} -- ARG..."
         raise Stop(f"it ends here with exit code {state.status}", state.line, hint)
@@ -165,6 +191,21 @@ class _Interpreter:
             return
         except (Return, Break):
             raise Stop("`return` or `break` outside of a function or loop", state.line) from None
+
+    def starts_none(self, statements: Sequence[SyntaxNode], state: State) -> bool:
+        """Whether statements, followed by a shell of their own, start nothing."""
+        before = self.findings, self.doubt, self.traps
+        self.findings, self.traps = Findings(), []
+        state.ask = self.findings.problem
+        try:
+            self.to_exit(statements, state)
+            calls.check_traps(self, state)
+        except (Unresolved, Stop):
+            return False
+        else:
+            return not self.findings.launches and not self.findings.problems
+        finally:
+            self.findings, self.doubt, self.traps = before
 
     # -- statements --------------------------------------------------------------------------------
 
@@ -355,14 +396,35 @@ class _Interpreter:
             state.output.append(state.fail("the output of a program"))
 
     def _builtin(self, items: list[Item], command: SyntaxNode, state: State) -> None:
+        before, last = state.folder, state.last_folder
         try:
             builtins.run(items, state)
         except Unresolved as e:
             state.status, self.doubt = None, e
         if state.status is None:
             self.doubt = self.doubt or state.fail(f"the result of `{items[0]}`")
+        if items[0] == "cd" and state.folder is not before:
+            self._missing_folder(items, before, last, state)
         if items[0] == "wait":
             self.findings.note(command.line, "`wait`", "left out: each job is a run of its own")
+
+    def _missing_folder(
+        self, items: Sequence[Item], before: str | Unresolved, last: str | None, state: State
+    ) -> None:
+        """Go on where bash does, behind a `cd` to a folder that is not there.
+
+        Where its failure decides what runs, or a program may have made it, that is not known.
+        """
+        missing = state.folder
+        if not isinstance(missing, MissingFolder) or self.guards or state.writers:
+            return
+        text = f"changes to `{items[-1]}`, which is not there"
+        if "errexit" in state.options:
+            state.folder = missing.path
+            self.findings.note(state.line, text, f"{ASSUMED} to be there at the start")
+        elif os.path.isabs(str(items[-1])) and isinstance(before, str):
+            state.folder, state.last_folder, state.status = before, last, 1
+            self.findings.note(state.line, text, f"{ASSUMED} absent: it goes on in `{before}`")
 
     def _external(self, items: list[Item], line: int, state: State) -> None:
         shown = [item if isinstance(item, str) else "VALUE" for item in items]

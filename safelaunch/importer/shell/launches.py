@@ -46,6 +46,8 @@ def other_program(
         if name in programs.PROGRAMS and isinstance(output, str):
             state.status = programs.status(name, output)
     _take_input(name, state, is_known=action is not None)
+    if programs.may_make_folders(shown):
+        state.writers.add(name)
     if action is None:
         if name not in programs.PROGRAMS:
             follower.findings.note(line, f"runs `{text}`", USER)
@@ -113,6 +115,7 @@ def launch(follower: Follower, items: Sequence[Item], line: int, state: State) -
         if isinstance(item, Unresolved) and item not in failures
     }
     state.status = 0
+    state.writers.add(argv[0] if argv else "")
     if follower.substitutions:
         _helper(follower, argv, line, state)
         return

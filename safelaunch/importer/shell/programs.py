@@ -9,9 +9,9 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from safelaunch.importer.activities import describe
+from safelaunch.importer.activities import SHOWS, describe, find_action
 from safelaunch.importer.budget import LONGEST_VALUE
-from safelaunch.importer.findings import Unresolved
+from safelaunch.importer.findings import Counted, Unresolved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,28 +23,38 @@ if TYPE_CHECKING:
 
 # Python that looks for a port: its text, or the name of its file
 _FREE_PORT = re.compile(r"\bsocket\b|\brandom\b|free_?port|ports?\.py$", re.IGNORECASE)
+# what programs do that make no folder that a script changes to, but for some of them
+_MAKING_NONE = (
+    SHOWS, "installs packages", "logs in", "removes files", "ends processes",
+    "loads modules", "sets a limit", "starts Ray",
+)  # fmt: skip
+_MAKERS = frozenset(("make", "cmake", "ninja", "npm", "uv", "poetry", "conda", "mamba"))
+_EACH_GPU = re.compile(
+    r"nvidia-smi (-L|--list-gpus|--query-gpu=[a-z_.,]+ --format=csv,noheader(,nounits)?)"
+)
+_TORCH_COUNT = re.compile(
+    r"-c \s*import torch\s*[;\n]\s*print\(torch\.cuda\.device_count\(\)\);?\s*"
+)
 _DIFFERING = frozenset((
-    "shuf", "date", "hostname", "scontrol", "uuidgen", "od", "jot", "mktemp", "ss", "netstat",
-    "lsof", "nc", "fuser",
+    "nvidia-smi", "shuf", "date", "hostname", "scontrol", "uuidgen", "od", "jot", "mktemp", "ss",
+    "netstat", "lsof", "nc", "fuser",
 ))  # fmt: skip
 
 
 def output(words: list[str], state: State) -> str | Unresolved:
     """Return what a program writes to its output."""
     name, arguments = words[0], words[1:]
-    unresolved = state.fail(f"the output of `{describe(words)}`", differs=differs(words, state))
     program = PROGRAMS.get(name)
-    if program is None or not all(word.isascii() for word in arguments):
+    unresolved = state.fail(f"the output of `{describe(words)}`", differs=differs(words, state))
+    if program is None:
+        return unresolved.as_counted(_counted_by(words))
+    if not all(word.isascii() for word in arguments):
         return unresolved
     takes_input = name in FILTERS
     if takes_input and isinstance(state.input, Unresolved):
-        content = state.input.content
-        is_word = content is None or (isinstance(content, str) and len(content.split()) == 1)
-        return state.input.with_content(None) if is_word else state.input.as_unmarked()
-    if takes_input and state.input is None:
-        return unresolved
+        return _filtered(words, state.input)
     text = state.input if takes_input and isinstance(state.input, str) else ""
-    if not text.isascii():
+    if not text.isascii() or (takes_input and state.input is None):
         return unresolved
     try:
         return program(arguments, text, state)
@@ -56,10 +66,44 @@ def differs(words: Sequence[str], state: State) -> bool:
     """Whether a program prints something else at each start, or on each machine."""
     if os.path.basename(words[0]).startswith("python"):
         text = state.input if isinstance(state.input, str) else ""
-        return any(map(_FREE_PORT.search, (*words[1:], text)))
+        return _counted_by(words) is not None or any(map(_FREE_PORT.search, (*words[1:], text)))
     if words[0] in FILTERS:
         return isinstance(state.input, Unresolved) and state.input.differs
     return words[0] in _DIFFERING
+
+
+def _filtered(words: list[str], text: Unresolved) -> Unresolved:
+    """Return what a filter makes of a text that is not known."""
+    content = text.content
+    is_word = content is None or (isinstance(content, str) and len(content.split()) == 1)
+    if not is_word and text.counted is None:
+        return text.as_unmarked()
+    return text.with_content(None).as_counted(_counted(words, text.counted))
+
+
+def _counted(words: list[str], counted: Counted | None) -> Counted | None:
+    """Return what a filter leaves of what its input says about GPUs."""
+    if words == ["wc", "-l"] and counted is Counted.A_LINE_EACH:
+        return Counted.NUMBER
+    is_same = words in (["cat"], ["tr", "-d", " "], ["tr", "-d", "[:space:]"])
+    return counted if is_same and counted is Counted.NUMBER else None
+
+
+def _counted_by(words: Sequence[str]) -> Counted | None:
+    """Return what a program says about GPUs that reads nothing."""
+    if _EACH_GPU.fullmatch(" ".join(words)):
+        return Counted.A_LINE_EACH
+    is_python = os.path.basename(words[0]).startswith("python")
+    return Counted.NUMBER if is_python and _TORCH_COUNT.fullmatch(" ".join(words[1:])) else None
+
+
+def may_make_folders(words: Sequence[str]) -> bool:
+    """Whether a program may make a folder that a script changes to, other than by `mkdir`."""
+    action = find_action(words)
+    if words[0] == "mkdir":
+        return "VALUE" in words  # it is not known which
+    is_harmless = action is not None and action.text in _MAKING_NONE and words[0] not in _MAKERS
+    return words[0] not in PROGRAMS and not is_harmless
 
 
 def status(name: str, output: str) -> int:

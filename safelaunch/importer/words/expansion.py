@@ -111,12 +111,13 @@ def _leading(word: SyntaxNode) -> str:
 def _pieces(
     word: SyntaxNode, state: State, *, tilde: bool = False, assigns: bool = False
 ) -> Iterator[Piece]:
-    for number, part in enumerate(word.children("Parts")):
+    parts = word.children("Parts")
+    for number, part in enumerate(parts):
         state.line = part.line or state.line
         if part.kind == "Lit":
             begins = tilde and number == 0
             value = part.text("Value")
-            is_last = number == len(word.children("Parts")) - 1
+            is_last = number == len(parts) - 1
             if (begins or assigns) and re.search(r"~\\|~[^/:]*$" if not is_last else r"~\\", value):
                 raise state.fail("a `~` before quotes or a variable")
             yield from _literal(value, state, begins=begins, assigns=assigns)
@@ -124,9 +125,42 @@ def _pieces(
             value = part.text("Value")
             yield Piece(_ansi(value, state) if part.has("Dollar") else value, quoted=True)
         elif part.kind == "DblQuoted":
-            yield from _double_quoted(part, state)
+            yield from _or_all(_double_quoted(part, state), parts[number + 1 :], state)
         else:
-            yield from _expansion(part, state, quoted=False)
+            expanded = _expansion(part, state, quoted=False)
+            yield from _or_all(expanded, parts[number + 1 :], state)
+
+
+def _or_all(pieces: Iterator[Piece], parts: Sequence[SyntaxNode], state: State) -> Iterator[Piece]:
+    """Yield pieces. Raises Unresolved, with what the parts behind them need as well."""
+    try:
+        yield from pieces
+    except Unresolved as e:
+        raise _with_others(e, parts, state) from None
+
+
+def _with_others(why: Unresolved, parts: Sequence[SyntaxNode], state: State) -> Unresolved:
+    """Return why a word is unresolved, with what else of it has to be asked for."""
+    if isinstance(why, UnsetName) or why.differs:
+        return why
+    others = list[Unresolved]()
+    for part in parts:
+        for node in part.walk():
+            # a value alone: what runs or assigns something is left to the answers
+            if node.kind == "ParamExp" and not node.has("Exp") and not node.has("Index"):
+                other = _failure(node, state)
+                others += [other] if other is not None and other.name is not None else []
+    return why.with_others(others)
+
+
+def _failure(part: SyntaxNode, state: State) -> Unresolved | None:
+    """Return why a value is unresolved that does not differ at each start."""
+    try:
+        with state.marking(None):
+            parameters.expand(part, state, _reader, quoted=True)
+    except Unresolved as e:
+        return None if e.differs or isinstance(e, UnsetName) else e
+    return None
 
 
 def _literal(value: str, state: State, *, begins: bool, assigns: bool) -> Iterator[Piece]:
@@ -154,8 +188,9 @@ def _literal(value: str, state: State, *, begins: bool, assigns: bool) -> Iterat
 def _double_quoted(part: SyntaxNode, state: State) -> Iterator[Piece]:
     if part.has("Dollar"):
         raise state.fail('`$"..."` is translated')
-    parts = part.children("Parts")
-    pieces = [piece for inner in parts for piece in _quoted_part(inner, state, '$`"\\')]
+    parts, pieces = part.children("Parts"), list[Piece]()
+    for number, inner in enumerate(parts, 1):
+        pieces += _or_all(_quoted_part(inner, state, '$`"\\'), parts[number:], state)
     lists = [inner for inner in parts if parameters.is_list(inner)]
     if not pieces and (not lists or len(lists) < len(parts)):
         pieces = [Piece("", quoted=True)]
@@ -192,9 +227,17 @@ def _expansion(part: SyntaxNode, state: State, *, quoted: bool) -> Iterator[Piec
     except Unresolved as e:
         if reasons is None or not e.differs or isinstance(e, UnsetName):
             raise
-        reasons.append(e)
+        reasons.append(e if _is_unchanged(part) else e.as_counted(None))
         pieces = _marked(part, e, state, quoted=quoted)
     yield from pieces
+
+
+def _is_unchanged(part: SyntaxNode) -> bool:
+    """Whether an expansion gives a value as it is."""
+    expression = part.child("Exp")
+    is_conditional = expression is None or expression.text("Op")[-1:] in "-=?"
+    changes = any(map(part.has, ("Slice", "Repl", "Length", "Excl")))
+    return part.kind == "CmdSubst" or (part.kind == "ParamExp" and is_conditional and not changes)
 
 
 def _marked(part: SyntaxNode, why: Unresolved, state: State, *, quoted: bool) -> list[Piece]:

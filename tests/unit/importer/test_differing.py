@@ -37,6 +37,52 @@ def imported(tmp_path: Path, text: str, **answers: str) -> list[str] | str:
 @pytest.mark.parametrize(
     "text",
     [
+        "torchrun --nproc_per_node $(nvidia-smi -L | wc -l) t.py",
+        "N=$(nvidia-smi --list-gpus | wc -l)\ntorchrun --nproc-per-node=$N t.py",
+        (
+            "N=${N:-`nvidia-smi --query-gpu=name --format=csv,noheader | wc -l`}\n"
+            'A="--nproc_per_node $N --nnodes 1"\ntorchrun $A t.py'
+        ),
+        (
+            'N=$(python -c "import torch; print(torch.cuda.device_count())")\n'
+            "torchrun --nproc_per_node=$N --master_port=$RANDOM t.py"
+        ),
+        "f() { torchrun --nproc_per_node ${N} t.py; }\nN=$(nvidia-smi -L | wc -l | tr -d ' ')\nf",
+    ],
+)
+def test_a_process_for_each_gpu_of_the_machine_is_left_to_safelaunch(
+    text: str, tmp_path: Path
+) -> None:
+    assert imported(tmp_path, text) == ["launcher: torchrun\nscript: t.py\ngpus: auto\n"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "torchrun --nproc_per_node 1$N t.py",
+        "torchrun --nproc_per_node $((N / 2)) t.py",
+        "M=$((N - 1))\ntorchrun --nproc_per_node $M t.py",
+        "M=$(expr $N / 2)\ntorchrun --nproc_per_node $M t.py",
+        "M=$(printf %02d $N)\ntorchrun --nproc_per_node $M t.py",
+        "M=${N:0:1}\ntorchrun --nproc_per_node $M t.py",
+        "M=${#N}\ntorchrun --nproc_per_node $M t.py",
+        "((M = N * 2))\ntorchrun --nproc_per_node $M t.py",
+        "M=$(echo $N | tr 8 4)\ntorchrun --nproc_per_node $M t.py",
+        "M=8\nif [ $N -lt 8 ]; then M=4; fi\ntorchrun --nproc_per_node $M t.py",
+        "torchrun --nproc_per_node $N t.py --gpus $N",
+        "torchrun --nproc_per_node $N --nnodes 2 --node_rank 0 --master_addr a t.py",
+        "CUDA_VISIBLE_DEVICES=0,1 torchrun --nproc_per_node $N t.py",
+        "M=$(nvidia-smi -L | grep A100 | wc -l)\ntorchrun --nproc_per_node $M t.py",
+    ],
+)
+def test_a_number_of_gpus_that_says_more_is_asked_for(text: str, tmp_path: Path) -> None:
+    names = imported(tmp_path, f"N=$(nvidia-smi -L | wc -l)\n{text}")
+    assert names in ("N", "M")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
         f"{TORCHRUN} --master_port $RANDOM t.py",
         f"{TORCHRUN} --master_port=$((RANDOM % 1000 + 20000)) t.py",
         f"{TORCHRUN} --master-port 29$((RANDOM % 10))$((RANDOM % 10)) t.py",

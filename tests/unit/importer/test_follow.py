@@ -43,6 +43,7 @@ python p.py
     "braces.sh": "python t.py {1..3}\n",
     "equals.sh": "#!/bin/sh\nif [ a == a ]; then python a.py; else python b.py; fi\n",
     "escapes.sh": 'X=$(echo "$1")\npython t.py "$X"\n',
+    "sub/get.sh": 'if [ "$1" != y ]; then mkdir -p a; else python get.py; fi\n',
     "assigns.sh": "X=5\npython assigns.py $X\n",
     "arguments-split.sh": "X='a,b c'\npython t.py $X\n",
     "arguments.sh": "set -- p q\n",
@@ -148,6 +149,7 @@ def test_a_value_of_the_caller_is_asked_for_by_its_name(
         ("X=$(date)\npython t.py $X", ()),
         ("export X=$(date)\npython t.py $X", (("X", "a b"),)),
         ("X=${X:-3}\npython t.py $X", (("X", "a b"),)),
+        ("if [ $HOME = x ]; then X=1; fi\npython t.py $X", (("X", "a b"),)),
     ],
 )
 def test_an_answer_is_a_value_of_the_caller(
@@ -157,6 +159,74 @@ def test_an_answer_is_a_value_of_the_caller(
     script.write_text(text)
     (call,) = calls(followed(script, place, X="a b"), place)
     assert (call.words, call.env) == (("python", "t.py", "a", "b"), env)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "X+=' c'\npython t.py $X",
+        "X=($X c)\npython t.py ${X[@]}",
+        "python u.py\nif [ -z $X ]; then X=1; fi\npython t.py $X",
+        "python u.py $X\nX=5\npython t.py $X",
+        "X=5 python u.py\npython t.py $X",
+        "f() { local X=3; python u.py; }\nf\npython t.py $X",
+    ],
+)
+def test_an_answer_that_is_read_is_in_the_environment_from_the_beginning(
+    text: str, place: Path
+) -> None:
+    script, other = place / "work" / "script.sh", place / "work" / "other.sh"
+    script.write_text(text)
+    other.write_text(f"export X='a b'\n{text}")
+    assert calls(followed(script, place, X="a b"), place) == run(other, place)
+
+
+def test_what_is_asked_for_grows_no_faster_than_its_values(place: Path) -> None:
+    script = place / "work" / "script.sh"
+    lines = [f'A{n + 1}="$A{n}$A{n}$B{n}"' for n in range(60)]
+    script.write_text("\n".join([*lines, "python t.py $A60"]))
+    names = [problem.name or "" for problem in followed(script, place).problems]
+    assert sorted(names) == sorted(["A0", *(f"B{n}" for n in range(60))])
+
+
+def test_an_array_that_the_script_fills_is_no_answer(place: Path) -> None:
+    script = place / "work" / "script.sh"
+    script.write_text("X=(1 2)\npython t.py ${X[@]}")
+    (call,) = calls(followed(script, place, X="3"), place)
+    assert (call.words, call.env) == (("python", "t.py", "1", "2"), ())
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("if [ $1 = a ]; then N=1; fi\npython t.py $N $3 ${4:-x}", ["N", "$3", "$1"]),
+        ("[ $# -eq 2 ] || exit 1\npython t.py", ["$1", "$2"]),
+        ('if (($# < 2)); then exit 1; fi\nA=$1; shift\npython t.py $A "$@"', ["$1", "$2"]),
+        ('[[ $1 ]] || { echo "no input"; exit 2; }\npython t.py $1 $2', ["$1", "$2"]),
+        ("set -e\nA=$1; B=$2\npython t.py $B", ["$2", "$1"]),
+        ('python t.py "$A-$1-$B" $C$2', ["A", "$1", "B", "C", "$2"]),
+        ("A=${B}c${D:-1}$E\npython t.py $A$F", ["B", "E", "F"]),
+        ("set -- a\npython t.py $1 $X $2", ["X"]),
+        ('f() { python t.py $1 $3 "$X"; }\nf a', ["X"]),
+        ("while [ $# -gt 0 ]; do case $1 in -x) Y=$2;; esac; shift; done\npython $X", ["X"]),
+    ],
+)
+def test_all_that_a_script_needs_of_its_caller_is_asked_for_at_once(
+    text: str, names: list[str], place: Path
+) -> None:
+    script = place / "work" / "script.sh"
+    script.write_text(text)
+    findings = followed(script, place)
+    assert (findings.stop, [problem.name for problem in findings.problems]) == (None, names)
+
+
+def test_a_folder_without_which_set_e_ends_the_script_is_assumed_to_be_there(place: Path) -> None:
+    script = place / "work" / "script.sh"
+    script.write_text("set -e\ncd nowhere/a\npython t.py")
+    findings = followed(script, place)
+    assert [launch.folder for launch in findings.launches] == [f"{place}/work/nowhere/a"]
+    text = "changes to `nowhere/a`, which is not there"
+    assert (2, text, "assumed to be there at the start") in findings.notes
 
 
 def test_an_answer_does_not_replace_what_the_script_sets(place: Path) -> None:

@@ -1,0 +1,87 @@
+"""What a script asks of its caller, as its text says: answers that it reads, arguments."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from safelaunch.importer.findings import Unresolved
+from safelaunch.importer.syntax import literal_words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from safelaunch.importer.syntax import SyntaxNode
+
+_MOST_ARGUMENTS = 99
+_MOST_LINES = 1_000_000
+_DEFAULTS = frozenset(("-", ":-", "+", ":+", "=", ":="))
+_EQUAL = frozenset(("-eq", "=", "=="))
+_APART = frozenset(("FuncDecl", "WhileClause"))  # have arguments of their own, or take them in turn
+
+
+def names_to_preset(tree: SyntaxNode, answers: Mapping[str, str]) -> set[str]:
+    """Return the names that a script reads from its caller: not assigned, or by `X=${X:-y}`."""
+    # as `X+=y` does too; what else reads them first is seen where that is followed
+    assigned: dict[str, bool] = {}
+    for node in tree.walk():
+        for item in (*node.children("Assigns"), *node.children("Args")):
+            name = item.text("Name")
+            if name in answers and (item.has("Value") or item.has("Array")):
+                own = item.has("Append") or any(
+                    n.kind == "ParamExp" and n.text("Param") == name for n in item.walk()
+                )
+                assigned[name] = assigned.get(name, True) and own
+    return {name for name in answers if assigned.get(name, True)}
+
+
+def arguments(tree: SyntaxNode, count: int, ending: str = "") -> list[Unresolved]:
+    """Return the arguments behind the first `count` that a script needs, each as a question.
+
+    `ending` says what becomes of the script without them. A loop over options needs none.
+    """
+    skipped = {node.span for node in tree.walk() if node.kind in _APART}
+    lines = dict[int, int]()
+    for node in tree.walk(skipped):
+        if _changes_arguments(literal_words(node)):
+            break
+        for number in (*_read(node), *range(1, _least_count(node) + 1)):
+            lines[number] = min(node.line or _MOST_LINES, lines.get(number, _MOST_LINES))
+    return [
+        Unresolved(f"argument {number} of the script{ending}", line, f"${number}")
+        for number, line in sorted(lines.items())
+        if count < number <= _MOST_ARGUMENTS
+    ]
+
+
+def _changes_arguments(words: list[str]) -> bool:
+    is_list = words[:1] == ["set"] and any(word[:1] not in "-+" for word in words[1:])
+    return is_list or words[:1] in (["shift"], ["getopts"]) or words[:2] == ["set", "--"]
+
+
+def _read(node: SyntaxNode) -> Iterator[int]:
+    """Yield the argument that a node reads without another value in its place."""
+    name, expression = node.text("Param"), node.child("Exp")
+    operator = expression.text("Op") if expression is not None else ""
+    if node.kind == "ParamExp" and re.fullmatch(r"[1-9]\d?", name) and operator not in _DEFAULTS:
+        yield int(name)
+
+
+def _least_count(node: SyntaxNode) -> int:
+    """Return how many arguments `[ $# -ne 2 ]` and its like tell from fewer; 0 for others."""
+    if node.kind == "CallExpr" and literal_words(node)[:1] in (["["], ["test"]):
+        words = node.children("Args")[1:4]
+        left, middle, right = (*words, None, None, None)[:3]
+        operator = middle.literal if middle is not None else None
+    elif node.kind in ("BinaryTest", "BinaryArithm"):
+        left, right, operator = node.child("X"), node.child("Y"), node.text("Op")
+    else:
+        return 0
+    number = right.literal if right is not None else None
+    is_count = left is not None and [p.text("Param") for p in left.walk() if p.has("Param")] == [
+        "#"
+    ]
+    if not is_count or number is None or not re.fullmatch(r"\d{1,2}", number):
+        return 0
+    more = operator in ("-le", "<=", "-gt", ">") or (operator in _EQUAL and number == "0")
+    return int(number) + more
