@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 _MOST_ARGUMENTS = 99
 _MOST_LINES = 1_000_000
 _DEFAULTS = frozenset(("-", ":-", "+", ":+", "=", ":="))
+_MOST_VALUES = 8  # of a question
+_SAME = frozenset(("=", "==", "!="))
 _EQUAL = frozenset(("-eq", "=", "=="))
 _APART = frozenset(("FuncDecl", "WhileClause"))  # have arguments of their own, or take them in turn
 
@@ -47,11 +49,61 @@ def arguments(tree: SyntaxNode, count: int, ending: str = "") -> list[Unresolved
             break
         for number in (*_read(node), *range(1, _least_count(node) + 1)):
             lines[number] = min(node.line or _MOST_LINES, lines.get(number, _MOST_LINES))
+    values = _compared_values(tree)
     return [
-        Unresolved(f"argument {number} of the script{ending}", line, f"${number}")
+        Unresolved(f"argument {number} of the script{_choice(values, number)}{ending}", line, name)
         for number, line in sorted(lines.items())
-        if count < number <= _MOST_ARGUMENTS
+        if count < number <= _MOST_ARGUMENTS and (name := f"${number}")
     ]
+
+
+def _choice(values: Mapping[str, list[str]], number: int) -> str:
+    """Return how a question names the values that an argument is compared with."""
+    shown = [f"`{value}`" for value in values.get(str(number), ())[:_MOST_VALUES]]
+    return f" ({', '.join(shown)})" if shown else ""
+
+
+def _compared_values(tree: SyntaxNode) -> dict[str, list[str]]:
+    """Return the texts that each argument is compared with, also through `X=$1`."""
+    names = dict[str, str]()
+    values = dict[str, list[str]]()
+    for node in tree.walk():
+        for item in node.children("Assigns"):
+            own = _parameter(item.child("Value"))
+            if own.isdigit():
+                names[item.text("Name")] = own
+        for word, other in _comparisons(node):
+            name, text = _parameter(word), other.literal or ""
+            number = name if name.isdigit() else names.get(name)
+            if number and re.fullmatch(r"[\w.+/][\w.+/-]*", text):
+                values.setdefault(number, [])
+                values[number] += [text] if text not in values[number] else []
+    return values
+
+
+def _parameter(word: SyntaxNode | None) -> str:
+    """Return the name in `$x`, `"$x"` or `${x:-y}`; an empty text for other words."""
+    parts = word.children("Parts") if word is not None else []
+    if len(parts) == 1 and parts[0].kind == "DblQuoted":
+        parts = parts[0].children("Parts")
+    return parts[0].text("Param") if len(parts) == 1 and parts[0].kind == "ParamExp" else ""
+
+
+def _comparisons(node: SyntaxNode) -> Iterator[tuple[SyntaxNode, SyntaxNode]]:
+    """Yield the two words of `[ x = y ]`, `[[ x == y ]]`, and of each pattern of a `case`."""
+    words = node.children("Args")
+    for left, operator, right in zip(words, words[1:], words[2:], strict=False):
+        if node.kind == "CallExpr" and operator.literal in _SAME:
+            yield left, right
+    first, second = node.child("X"), node.child("Y")
+    is_test = node.kind == "BinaryTest" and node.text("Op") in _SAME
+    if is_test and first is not None and second is not None:
+        yield first, second
+    word = node.child("Word")
+    if node.kind == "CaseClause" and word is not None:
+        for item in node.children("Items"):
+            for pattern in item.children("Patterns"):
+                yield word, pattern
 
 
 def _changes_arguments(words: list[str]) -> bool:

@@ -166,11 +166,10 @@ class _Interpreter:
 
     def _ask_for_arguments(self, tree: SyntaxNode, caller: ScriptCaller, ending: str = "") -> bool:
         """Ask for all arguments at once that a script reads; False where it reads no more."""
-        names = {problem.name for problem in self.findings.problems}
         missing = questions.arguments(tree, len(caller.arguments), ending)
-        for question in missing:
-            if question.name not in names:
-                self.findings.problem(question)
+        names = {question.name for question in missing}
+        problems = [p for p in self.findings.problems if p.name not in names]
+        self.findings.problems = [*problems, *missing]
         return bool(missing)
 
     def _check_end(self, tree: SyntaxNode, path: str, state: State) -> None:

@@ -181,6 +181,24 @@ def test_an_answer_that_is_read_is_in_the_environment_from_the_beginning(
     assert calls(followed(script, place, X="a b"), place) == run(other, place)
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("E=$1\nif [ $E = dsw ]; then N=1; elif [ $E = dlc ]; then N=2; fi", "dsw`, `dlc"),
+        ('if [[ "$1" == a || ${1:-x} != b ]]; then N=1; fi', "a`, `b"),
+        ("case $1 in x|y) N=1;; -*) N=2;; *) N=3;; esac", "x`, `y"),
+        ('[ "$#" -eq 1 ] && [ "$1" = on ] || exit 1', "on"),
+    ],
+)
+def test_a_question_for_an_argument_says_what_it_is_compared_with(
+    text: str, reason: str, place: Path
+) -> None:
+    script = place / "work" / "script.sh"
+    script.write_text(f"{text}\npython t.py $1 $N")
+    reasons = [problem.reason for problem in followed(script, place).problems]
+    assert any(item.startswith(f"argument 1 of the script (`{reason}`)") for item in reasons)
+
+
 def test_what_is_asked_for_grows_no_faster_than_its_values(place: Path) -> None:
     script = place / "work" / "script.sh"
     lines = [f'A{n + 1}="$A{n}$A{n}$B{n}"' for n in range(60)]
@@ -199,12 +217,12 @@ def test_an_array_that_the_script_fills_is_no_answer(place: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "names"),
     [
-        ("if [ $1 = a ]; then N=1; fi\npython t.py $N $3 ${4:-x}", ["N", "$3", "$1"]),
+        ("if [ $1 = a ]; then N=1; fi\npython t.py $N $3 ${4:-x}", ["N", "$1", "$3"]),
         ("[ $# -eq 2 ] || exit 1\npython t.py", ["$1", "$2"]),
         ('if (($# < 2)); then exit 1; fi\nA=$1; shift\npython t.py $A "$@"', ["$1", "$2"]),
         ('[[ $1 ]] || { echo "no input"; exit 2; }\npython t.py $1 $2', ["$1", "$2"]),
-        ("set -e\nA=$1; B=$2\npython t.py $B", ["$2", "$1"]),
-        ('python t.py "$A-$1-$B" $C$2', ["A", "$1", "B", "C", "$2"]),
+        ("set -e\nA=$1; B=$2\npython t.py $B", ["$1", "$2"]),
+        ('python t.py "$A-$1-$B" $C$2', ["A", "B", "C", "$1", "$2"]),
         ("A=${B}c${D:-1}$E\npython t.py $A$F", ["B", "E", "F"]),
         ("set -- a\npython t.py $1 $X $2", ["X"]),
         ('f() { python t.py $1 $3 "$X"; }\nf a', ["X"]),
