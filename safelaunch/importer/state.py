@@ -30,7 +30,8 @@ SEARCH_PATHS = frozenset(
 # the same for all scripts of a user on a machine
 _OWN = frozenset(("HOME", "USER", "LOGNAME"))
 _INITIAL = MappingProxyType({"IFS": " \t\n", "OPTIND": "1", "OPTERR": "1"})
-_ALWAYS_EXPORTED = frozenset(("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "PWD"))
+# those that no caller lacks; a container or cron may have no USER, LANG or TERM
+_ALWAYS_EXPORTED = frozenset(("PATH", "HOME", "PWD"))
 CHANGING = MappingProxyType({
     "RANDOM": "a random number", "SRANDOM": "a random number", "SECONDS": "a time",
     "EPOCHSECONDS": "a time", "EPOCHREALTIME": "a time", "BASHPID": "a process id",
