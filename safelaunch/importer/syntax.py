@@ -113,21 +113,25 @@ class SyntaxNode:
         stack: list[Any] = [self._fields]
         while stack:
             item = stack.pop()
-            if isinstance(item, dict):
-                node = SyntaxNode(item)
-                if skipped and "Pos" in item and "End" in item and node.span in skipped:
-                    continue
-                yield node
-                stack.extend(reversed(item.values()))
-            elif isinstance(item, list):
-                stack.extend(reversed(item))
+            node = SyntaxNode(item)
+            if skipped and "Pos" in item and "End" in item and node.span in skipped:
+                continue
+            yield node
+            for value in reversed(item.values()):
+                if isinstance(value, dict):
+                    # positions are no nodes, and three of four dictionaries
+                    if not isinstance(value.get("Offset"), int):
+                        stack.append(value)
+                elif isinstance(value, list):
+                    stack.extend(each for each in reversed(value) if isinstance(each, dict))
 
     def move(self, line: int) -> None:
         """Place this node and all below it on one line, of another text than its own."""
         for node in self.walk():
-            if "Line" in node._fields:
-                node._fields["Line"] = line
-                node._fields["Offset"] -= MAX_BYTES
+            for value in node._fields.values():
+                if isinstance(value, dict) and isinstance(value.get("Offset"), int):
+                    value["Line"] = line
+                    value["Offset"] -= MAX_BYTES
 
     @property
     def literal(self) -> str | None:
