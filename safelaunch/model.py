@@ -455,24 +455,23 @@ class RankVariable:
     """A variable that a launcher sets for all ranks of a node alike.
 
     `gate` is the condition on the version of a package under which the launcher sets it. `soft`
-    leaves a value that is set already, `append` puts the value behind that one, after a colon.
+    leaves a value that is set already, also an empty one.
     """
 
     name: str
     value: Word
     gate: Gate | None = None
     soft: bool = False
-    append: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class DirectStart:
     """How the ranks of a node are started without the launcher that its `argv` names.
 
-    `starter` is the path of runtime/ranks/start_ranks.py. Each rank runs `python` and then the
-    words of the program in `argv`, of which `program` stands for the first ones, `replaced` many.
-    `tested` are the versions of packages for which the variables are known. `grace` is in seconds:
-    how long the other ranks may go on when one has failed.
+    `starter` is the path of runtime/ranks/start_ranks.py, which says what `options` do. Each rank
+    runs `python` and then the words of the program in `argv`, of which `program` stands for the
+    first ones, `replaced` many. `tested` are the versions of packages for which the variables are
+    known. `grace` is in seconds: how long the other ranks may go on when one has failed.
     """
 
     starter: Word
@@ -486,7 +485,7 @@ class DirectStart:
     program: tuple[Word, ...] = ()
     replaced: int = 0
     package: str = ""  # whose folder PACKAGE is
-    has_local_rank: bool = False  # whether the program gets `--local-rank=N` first
+    options: tuple[str, ...] = ()
     refuses_old_rtx40: bool = False  # whether the launcher sets more for those cards
 
 

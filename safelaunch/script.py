@@ -11,12 +11,12 @@ import shlex
 from typing import TYPE_CHECKING
 
 from safelaunch.environ import BASICS, PROXIES, removals
-from safelaunch.model import BUILT_IN, EnvVar, Slot, Template, bind_word, join_words, text
+from safelaunch.model import Slot, Template, bind_word, join_words, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from safelaunch.model import DirectStart, NodePlan, RankVariable, Topology, Word
+    from safelaunch.model import DirectStart, EnvVar, NodePlan, RankVariable, Topology, Word
 
 # What the pasted line has in place of slots that a start would fill. The port is below the
 # ephemeral range (Linux: 32768 and up), so no outgoing connection can use it by chance.
@@ -123,12 +123,15 @@ def _export(var: EnvVar) -> str:
     if var.value is None:
         return f"unset -v {var.name}"
     if var.soft:
-        # inside of double quotes within `${name:=...}`
-        value = re.sub(r'([\\"$`}])', r"\\\1", str(var.value))
-        return f': "${{{var.name}:={value}}}" && export {var.name}'
+        return f': "${{{var.name}:={_in_braces(var.value)}}}" && export {var.name}'
     if var.prepend:
         return f'export {var.name}={quote(var.value)}"${{{var.name}:+:${var.name}}}"'
     return f"export {var.name}={quote(var.value)}"
+
+
+def _in_braces(word: Word) -> str:
+    """Return a word inside of double quotes within `${name:=...}`."""
+    return re.sub(r'([\\"$`}])', r"\\\1", str(word))
 
 
 def _interpreter(node: NodePlan) -> list[str]:
@@ -178,8 +181,7 @@ def _ranks(node: NodePlan, ranks: DirectStart) -> list[str]:
     starter += [f"--first={ranks.first}"] if ranks.first else []
     starter += [f"--grace={ranks.grace:g}"]
     starter += [f"--preload={','.join(ranks.preload)}"] if ranks.preload else []
-    starter += ["--local-rank"] if ranks.has_local_rank else []
-    starter.append("--")
+    starter += [*ranks.options, "--"]
     return [
         "# what the launcher sets for its ranks; it would start the same with",
         f"#   {launcher}",
@@ -207,9 +209,7 @@ def _without_escapes(word: Word) -> Word:
 
 def _rank_variable(var: RankVariable) -> str:
     if var.soft:
-        return _export(EnvVar(var.name, var.value, BUILT_IN, soft=True))
-    if var.append:
-        return f'export {var.name}="${{{var.name}:+${var.name}:}}"{quote(var.value)}'
+        return f'export {var.name}="${{{var.name}-{_in_braces(var.value)}}}"'
     return f"export {var.name}={quote(var.value)}"
 
 

@@ -2,13 +2,17 @@
 
 torch's elastic agent adds the variables below to its own environment
 (torch/distributed/elastic/agent/server/local_elastic_agent.py, LocalElasticAgent._start_workers;
-torch/distributed/launcher/api.py), read in torch 2.4 to 2.13: the same in all of them but for those
-with a gate. Three more, and TORCHELASTIC_ERROR_FILE, differ by rank: runtime/ranks/start_ranks.py
-sets them.
+torch/distributed/launcher/api.py). Read in the sources of torch 2.4.1, 2.5.1, 2.6.0, 2.7.1, 2.8.0,
+2.9.1, 2.10.0, 2.11.0, 2.12.0 and 2.13.0, and compared with real starts of 2.13.0: the same in all
+of them but for those with a gate. So are the command (run.py, config_from_args), the words that the
+agent changes (elastic/utils/api.py, macros), how an endpoint is read (elastic/rendezvous/utils.py)
+and how a process is started (elastic/multiprocessing/subprocess_handler). Three more variables, and
+TORCHELASTIC_ERROR_FILE, differ by rank: runtime/ranks/start_ranks.py sets them.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from safelaunch.launchers import common
@@ -16,10 +20,11 @@ from safelaunch.model import BUILT_IN, DirectStart, Gate, RankVariable, Slot, te
 from safelaunch.runtime import PLACE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from safelaunch.launchers import Launch
-    from safelaunch.model import Job, Word
+    from safelaunch.launchers.flag_table import FlagTable
+    from safelaunch.model import EnvVar, Job, Word
 
 TORCH = Gate("torch", ">=2.4,<2.14", BUILT_IN)
 RENDEZVOUS_FLAGS = frozenset({
@@ -28,53 +33,135 @@ RENDEZVOUS_FLAGS = frozenset({
 # no ranks are started again without a new attempt, and nothing is polled
 IGNORED_FLAGS = frozenset({"max_restarts", "monitor_interval"})
 _SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"  # the default of --signals-to-handle
+_C10D_PORT = "29400"  # that of an endpoint without one
+# variables that change what torchrun does for its ranks: each of its flags is one of the first
+_READ = ("PET_", "TORCHELASTIC_")
+_THREADS = "OMP_NUM_THREADS"
 
 
-def reason(job: Job, flags: Mapping[str, str], allowed: Iterable[str]) -> str:
+def reason(
+    job: Job, table: FlagTable | None, flags: Mapping[str, str], allowed: Iterable[str]
+) -> str:
     """Return why the launcher has to start the ranks of a job itself; "" where it need not."""
-    topology = job.topology
-    other = sorted(flags.keys() - {*allowed, *IGNORED_FLAGS})
-    if other:
-        return f"`--{other[0]}` works in the launcher only"
+    return next(_reasons(job, table, flags, allowed), "")
+
+
+def _reasons(
+    job: Job, table: FlagTable | None, flags: Mapping[str, str], allowed: Iterable[str]
+) -> Iterator[str]:
+    unclear = _unclear_word(job.launcher_args.words, table) if table is not None else ""
+    others = [f"--{name}" for name in sorted(flags.keys() - {*allowed, *IGNORED_FLAGS})]
+    for word in (*others, *([unclear] if unclear else [])):
+        yield f"`{word}` works in the launcher only"
     if flags.get("max_restarts", "0") != "0":
-        return "`--max_restarts` works in the launcher only; `recovery:` restarts a direct start"
-    if topology.processes is None and topology.nodes > 1:
-        return "the GPUs of the other nodes are not counted here; `processes: N` gives their number"
+        yield "`--max_restarts` works in the launcher only; `recovery:` restarts a direct start"
+    if not _is_number(flags.get("monitor_interval", "0")):
+        yield f"`--monitor_interval {flags['monitor_interval']}` is no number"
+    if "no_python" in flags and (job.module is not None or job.version == "launch"):
+        yield "the launcher refuses `--no_python` here"
+    if job.args.words[:1] == ("--",):
+        yield "the launcher itself reads a `--` in front of the program's arguments"
+    if job.topology.processes is None and job.topology.nodes > 1:
+        yield "the GPUs of the other nodes are not counted here; `processes: N` gives their number"
+
+
+def environment_reason(job: Job, env: Mapping[str, EnvVar]) -> str:
+    """Return which variable of a node the launcher itself has to read; "" for none."""
+    own = [name for name, var in env.items() if var.value is not None or var.computed]
+    patterns = job.inherit if isinstance(job.inherit, tuple) else ()
+    for name in (*own, *patterns):
+        if name.startswith(_READ):
+            return f"the launcher reads {name}"
+    lines = "\n".join(job.setup)
+    shown = next((begin for begin in _READ if begin in lines), None)
+    if shown is not None:
+        return f"the launcher reads {shown}*, which `setup` has"
+    threads = env.get(_THREADS)
+    if threads is None or (threads.value is None and not threads.computed):
+        return f"the launcher sets {_THREADS}, which the job removes"
+    value, is_plain = threads.value, re.compile(r"[1-9][0-9]*")
+    if job.launcher == "accelerate" and isinstance(value, str) and not is_plain.fullmatch(value):
+        return f"accelerate reads {_THREADS}={value} in its own way"
     return ""
+
+
+def _unclear_word(words: tuple[str, ...], table: FlagTable) -> str:
+    """Return a word that argparse may take in another way than `flag_values`; "" for none."""
+    is_awaited = False
+    for word in words:
+        name = word.partition("=")[0]
+        if is_awaited:
+            is_awaited = False
+            if word.startswith("-"):  # for a flag
+                return word
+        elif name in table.short or name.startswith("--"):
+            is_awaited = name == word and table.name(word) in table.valued
+            if "-" in name[2:] and "_" in name:  # the parsers know each name in two spellings
+                return name
+        else:
+            return word
+    return ""
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
 
 
 def rendezvous(job: Job, flags: Mapping[str, str]) -> tuple[Word, Word] | str:
     """Return where ranks meet: address and port of rank 0's store; or why only the agent knows."""
     backend, is_alone = flags.get("rdzv_backend", "static"), job.topology.nodes == 1
-    if is_alone and ("standalone" in flags or backend == "c10d"):
-        return "127.0.0.1", text(Slot.PORT)
+    endpoint = flags.get("rdzv_endpoint")
+    if is_alone and (backend == "c10d" or "standalone" in flags):
+        is_known = "standalone" in flags or not endpoint or _endpoint(endpoint, _C10D_PORT)
+        local = "127.0.0.1", text(Slot.PORT)
+        return local if is_known else f"`--rdzv_endpoint {endpoint}` is no address with a port"
     if backend != "static":
-        return f"`--rdzv_backend {backend}` needs the launcher" + " on several nodes" * (
-            not is_alone
-        )
-    endpoint = flags.get("rdzv_endpoint", "")
-    host, colon, port = endpoint.rpartition(":")
-    if endpoint and not (colon and host and common.port_number(port)):
-        return f"`--rdzv_endpoint {endpoint}` has no address with a port"
-    address: Word = flags.get("master_addr") or common.master_addr(job)
-    number: Word = flags.get("master_port") or common.master_port(job)
-    if endpoint:
-        address, number = host, port
-    if not isinstance(number, str) or common.port_number(number):
-        return address, number
-    return f"`--master_port {number}` is no port"
+        where = "" if is_alone else " on several nodes"
+        return f"`--rdzv_backend {backend}` needs the launcher{where}"
+    address: Word = flags.get("master_addr", common.master_addr(job))
+    port: Word = flags.get("master_port", common.master_port(job))
+    if endpoint is not None:
+        return _meeting(endpoint) or f"`--rdzv_endpoint {endpoint}` is no address with a port"
+    # torch puts both together; a slot has nothing that it would change
+    as_known = address if isinstance(address, str) else "localhost"
+    pair = _meeting(f"{as_known}:{port if isinstance(port, str) else _C10D_PORT}")
+    if pair is None:
+        return f"`{address}:{port}` is no address with a port"
+    own = pair[0] if isinstance(address, str) else address
+    return own, pair[1] if isinstance(port, str) else port
+
+
+def _meeting(endpoint: str) -> tuple[str, str] | None:
+    pair = _endpoint(endpoint)
+    return None if pair is None or pair[1] == "0" else pair  # 0: any port
+
+
+def _endpoint(endpoint: str, port: str = "") -> tuple[str, str] | None:
+    """Return host and port as torch reads them (parse_rendezvous_endpoint); None: it refuses."""
+    endpoint = endpoint.strip()
+    host, colon, digits = endpoint.rpartition(":")
+    if not colon or (endpoint[0] == "[" and endpoint[-1] == "]"):
+        host, digits = endpoint, port
+    if len(host) > 1 and host[0] == "[" and host[-1] == "]":
+        host = host[1:-1]
+    if not re.fullmatch(r"[0-9]{1,5}", digits) or not re.fullmatch(r"[\w.:-]+", host):
+        return None
+    return (host, str(int(digits))) if int(digits) < 1 << 16 else None
 
 
 def start(
     launch: Launch,
     meeting: tuple[Word, Word],
     *,
-    python: tuple[Word, ...],
+    flags: Mapping[str, str],
     variables: tuple[RankVariable, ...] = (),
     tested: tuple[Gate, ...] = (),
-    role: str = "default",
     run_id: str = "none",
-    has_local_rank: bool = False,
+    options: tuple[str, ...] = (),
     program: tuple[Word, ...] = (),
     replaced: int = 0,
     package: str = "",
@@ -84,7 +171,7 @@ def start(
     world, local = topology.count(topology.nodes), topology.count()
     elastic: dict[str, Word] = {
         "GROUP_RANK": str(launch.node_rank),
-        "ROLE_NAME": role,
+        "ROLE_NAME": flags.get("role", "default"),
         "LOCAL_WORLD_SIZE": local,
         "WORLD_SIZE": world,
         "GROUP_WORLD_SIZE": str(topology.nodes),
@@ -93,14 +180,18 @@ def start(
         "MASTER_PORT": meeting[1],
         "TORCHELASTIC_RESTART_COUNT": "0",
         "TORCHELASTIC_MAX_RESTARTS": "0",
-        "TORCHELASTIC_RUN_ID": run_id,
         # there is no agent: rank 0 opens the store itself
         "TORCHELASTIC_USE_AGENT_STORE": "False",
     }
+    if run_id:
+        elastic["TORCHELASTIC_RUN_ID"] = run_id
+    else:
+        options = (*options, "--new-run-id")
+    runs_python = "no_python" not in flags
     gate = Gate("torch", ">=2.10", BUILT_IN)
     return DirectStart(
         starter=text(Slot.RUN_DIR, f"/{PLACE}/ranks/start_ranks.py"),
-        python=python,
+        python=(job.interpreter.word, "-u") if runs_python else (),
         count=local,
         first=launch.node_rank * (topology.processes or 0),
         variables=(
@@ -111,8 +202,8 @@ def start(
         ),
         tested=(TORCH, *tested),
         grace=job.peer_grace,
-        preload=job.preload if python else (),
-        has_local_rank=has_local_rank,
+        preload=job.preload if runs_python else (),
+        options=("--python", *options) if runs_python else options,
         program=program,
         replaced=replaced,
         package=package,

@@ -129,16 +129,16 @@ def direct_start(launch: Launch) -> DirectStart | str:
     """Return how the ranks of a node are started without torchrun, or why they are not."""
     job, flags = launch.job, flag_values(launch.job.launcher_args, FLAGS)
     own = {*direct.RENDEZVOUS_FLAGS, "role", "no_python"}
-    meeting = direct.reason(job, flags, own) or direct.rendezvous(job, flags)
+    meeting = direct.reason(job, FLAGS, flags, own) or direct.rendezvous(job, flags)
     if isinstance(meeting, str):
         return meeting
     return direct.start(
         launch,
         meeting,
-        python=() if "no_python" in flags else (job.interpreter.word, "-u"),
-        role=flags.get("role", "default"),
-        run_id=flags.get("rdzv_id", "none"),
-        has_local_rank=job.version == "launch",
+        flags=flags,
+        # torchrun draws one where there is none
+        run_id="" if "standalone" in flags else flags.get("rdzv_id", "none"),
+        options=("--local-rank",) if job.version == "launch" else (),
     )
 
 

@@ -13,8 +13,10 @@ from safelaunch.config.supervision import CHECKPOINT, RESUME_EXAMPLE
 from safelaunch.errors import ConfigError
 from safelaunch.launchers import Command, Launch
 from safelaunch.launchers import load as load_launcher
+from safelaunch.launchers.direct import environment_reason
 from safelaunch.model import (
     BUILT_IN,
+    DirectStart,
     EnvVar,
     Facts,
     ManualStart,
@@ -30,7 +32,7 @@ from safelaunch.model import (
     parent_path,
     text,
 )
-from safelaunch.plan import evidence, gates
+from safelaunch.plan import direct, evidence, gates
 from safelaunch.plan import warnings as plan_warnings
 from safelaunch.plan.fingerprint import fingerprint
 from safelaunch.runtime.start.accelerators import ACCELERATORS
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from safelaunch.config.resolve import Resolved
-    from safelaunch.model import DirectStart, Gate, Host, Interpreter, Job, Placed, Profile, Word
+    from safelaunch.model import Gate, Host, Interpreter, Job, Placed, Profile, Word
     from safelaunch.runtime.start.accelerators import Accelerator
 
 _DEBUG = tuple(
@@ -80,6 +82,8 @@ def make_plan(resolved: Resolved) -> Plan:
         warnings += [w for w in node_warnings if w not in warnings]
         notes += [n for n in node_notes if n not in notes]
     warnings += plan_warnings.differing_variables(nodes)
+    nodes, all_notes = direct.alike(nodes)
+    notes += all_notes
     profiles = [profile for host in resolved.hosts if (profile := resolved.profile_of(host))]
     return Plan(
         name=job.name,
@@ -317,7 +321,7 @@ def _node(
             where=job.origin("preload"),
             hint="add `start: direct`, or leave `preload` out",
         )
-    ranks = _direct_start(launch, command, notes) if job.start == "direct" else None
+    ranks = _direct_start(launch, command, env, notes) if job.start == "direct" else None
     node = NodePlan(
         host=host.name,
         node_rank=rank,
@@ -348,7 +352,9 @@ def _node(
     return node, warnings, notes
 
 
-def _direct_start(launch: Launch, command: Command, notes: list[str]) -> DirectStart | None:
+def _direct_start(
+    launch: Launch, command: Command, env: Mapping[str, EnvVar], notes: list[str]
+) -> DirectStart | None:
     """Return how ranks are started without the launcher; where they are not, note the reason."""
     job = launch.job
     answer: DirectStart | str = load_launcher(job.launcher).direct_start(launch)
@@ -356,10 +362,21 @@ def _direct_start(launch: Launch, command: Command, notes: list[str]) -> DirectS
         answer = f"{job.launcher} starts one process here, which is no rank"
     elif job.prefix and _brings_python(job):
         answer = f"`{job.prefix[0]}` chooses the Python of the ranks"
+    elif job.prefix and not _keeps_process(job):
+        # it may change the variables of the ranks, which the launcher would set behind it
+        answer = f"`{job.prefix[0]}` stands before the launcher"
+    elif isinstance(answer, DirectStart):
+        answer = environment_reason(job, env) or answer
     if isinstance(answer, str):
-        notes.append(f"started by the launcher, not directly: {answer}")
+        notes.append(f"{direct.BY_LAUNCHER}: {answer}")
         return None
     return answer
+
+
+def _keeps_process(job: Job) -> bool:
+    from safelaunch.plan.launch_line.wrappers import keeps_process
+
+    return keeps_process(job.prefix)
 
 
 def _brings_python(job: Job) -> bool:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from safelaunch.model import DirectStart, Gate, NodePlan, Plan
 
 _NEWEST = "9999"  # a version above all conditions: a dry-run shows what the newest packages get
+BY_LAUNCHER = "started by the launcher, not directly"
 OLD_RTX40 = "old_rtx40"  # what the probe before a start prints of such a machine
 
 
@@ -42,10 +43,21 @@ def decide(plan: Plan, versions: Sequence[Mapping[str, str]]) -> tuple[Plan, tup
             hint="leave it out on all nodes: ranks that are started in two ways do not meet",
         )
     if why:
-        nodes = tuple(replace(node, ranks=None) for node in plan.nodes)
-        return replace(plan, nodes=nodes), (f"started by the launcher, not directly: {why}",)
+        return replace(plan, nodes=tuple(map(_by_launcher, plan.nodes))), (f"{BY_LAUNCHER}: {why}",)
     pairs = zip(plan.nodes, versions, strict=True)
     return replace(plan, nodes=tuple(_with_variables(node, own) for node, own in pairs)), ()
+
+
+def alike(nodes: Sequence[NodePlan]) -> tuple[list[NodePlan], list[str]]:
+    """Return nodes that are all started directly, or all by the launcher, and a note on why."""
+    others = [node.host for node in nodes if node.ranks is None]
+    if not others or len(others) == len(nodes):
+        return [*nodes], []
+    return [*map(_by_launcher, nodes)], [f"{BY_LAUNCHER}: as on {', '.join(others)}"]
+
+
+def _by_launcher(node: NodePlan) -> NodePlan:
+    return replace(node, ranks=None)
 
 
 def _problem(ranks: DirectStart, versions: Mapping[str, str]) -> str:

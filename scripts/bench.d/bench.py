@@ -23,6 +23,7 @@ from bad_input import bad_input
 from check import check
 from complaints import complaints
 from diagnose import diagnose
+from direct import direct
 from error_texts import error_texts
 from facts import facts
 from failures import failures
@@ -200,6 +201,7 @@ SUBJECTS: dict[str, Callable[[], Iterator[Row]]] = {
     "error-texts": error_texts,
     "diagnose": diagnose,
     "bad-input": bad_input,
+    "direct": direct,
 }
 
 
@@ -209,6 +211,7 @@ OF_FOLDERS: dict[str, Callable[[Sequence[str]], Iterator[Row]]] = {
     "launches": launches,
     "complaints": complaints,
     "rules": framework_rules,
+    "direct": direct,  # folders of other versions of accelerate
 }
 
 

@@ -226,7 +226,7 @@ def direct_start(launch: Launch) -> DirectStart | str:
         return f"accelerate itself reads {flags['config_file']}"
     from safelaunch.launchers.accelerate import direct
 
-    return direct.start(launch, flags)
+    return direct.start(launch, FLAGS, flags)
 
 
 def _wrong_values(job: Job, values: Mapping[str, str]) -> Iterator[PlanWarning]:

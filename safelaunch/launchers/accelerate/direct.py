@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from safelaunch.launchers import Launch
+    from safelaunch.launchers.flag_table import FlagTable
     from safelaunch.model import DirectStart
 
 ACCELERATE = Gate("accelerate", ">=1.0,<1.16", BUILT_IN)
@@ -52,8 +53,7 @@ _SWITCHES = (
     ("ACCELERATE_DYNAMO_USE_DYNAMIC", "dynamo_use_dynamic", ""),
     ("ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION", "dynamo_use_regional_compilation", ">=1.7"),
 )
-_ALL = ("debug", "enable_cpu_affinity", "num_cpu_threads_per_process")
-_DYNAMO = ("dynamo_backend", "dynamo_mode")
+_ALL = ("debug", "enable_cpu_affinity", "num_cpu_threads_per_process", "role", "quiet", "no_python")
 _FSDP = (
     _Row("FSDP_VERSION", "fsdp_version", "1", versions=">=1.6"),
     _Row("FSDP_SHARDING_STRATEGY", "fsdp_sharding_strategy", "FULL_SHARD"),
@@ -90,31 +90,42 @@ _DEEPSPEED = (
     _Row("ACCELERATE_DEEPSPEED_CONFIG_FILE", "deepspeed_config_file"),
     _Row("ACCELERATE_DEEPSPEED_MOE_LAYER_CLS_NAMES", "deepspeed_moe_layer_cls_names"),
 )
-_MEETING = {"main_process_ip": "master_addr", "main_process_port": "master_port"}
-_RENDEZVOUS = ("rdzv_backend", "same_network", *_MEETING)
+# the parser of no release takes that name: it has another spelling of it
+_BACKENDS = DYNAMO_BACKENDS - {"TORCHXLA_TRACE_ONCE"}
+_MODES = ("default", "reduce-overhead", "max-autotune")
+_DYNAMO_FLAGS = frozenset(("dynamo_backend", "dynamo_mode", *(flag for _, flag, _ in _SWITCHES)))
+_FSDP_FLAGS = frozenset(("use_fsdp", *(row.flag for row in _FSDP)))
+_DEEPSPEED_FLAGS = frozenset(
+    ("use_deepspeed", "deepspeed_multinode_launcher", *(row.flag for row in _DEEPSPEED))
+)
+_RENDEZVOUS = ("rdzv_backend", "same_network", "main_process_ip", "main_process_port")
+FLAGS = frozenset((*_ALL, *_RENDEZVOUS)) | _DYNAMO_FLAGS | _FSDP_FLAGS | _DEEPSPEED_FLAGS
 
 
-def start(launch: Launch, flags: Mapping[str, str]) -> DirectStart | str:
+def start(launch: Launch, table: FlagTable, flags: Mapping[str, str]) -> DirectStart | str:
     """Return how the ranks of a node are started without accelerate, or why they are not."""
     job = launch.job
-    own: tuple[str, ...] = (*_ALL, *_RENDEZVOUS, "role", "quiet", "no_python")
+    own = {*_ALL, *_RENDEZVOUS}
     if "use_deepspeed" in flags:
-        own = (*own, "use_deepspeed", "deepspeed_multinode_launcher")
-        own = (*own, *(row.flag for row in _DEEPSPEED))
+        own |= _DEEPSPEED_FLAGS
     else:
-        own = (*own, *_DYNAMO, *(flag for _, flag, _ in _SWITCHES))
-        if "use_fsdp" in flags:
-            own = (*own, "use_fsdp", *(row.flag for row in _FSDP))
-    why = direct.reason(job, flags, own)
+        own |= _DYNAMO_FLAGS | (_FSDP_FLAGS if "use_fsdp" in flags else frozenset())
+    why = direct.reason(job, table, flags, own)
+    is_alone = job.topology.nodes == 1
+    multinode = flags.get("deepspeed_multinode_launcher")
+    if launch.accelerator == "cpu" and job.topology.world_size == 1:
+        why = why or "accelerate refuses another kind of start beside `--cpu`"
+    elif job.mixed_precision == "fp8":
+        why = why or "accelerate itself reads the settings of fp8"
+    elif "use_deepspeed" in flags and not is_alone and multinode != "standard":
+        why = why or "DeepSpeed's own launcher starts the ranks of several nodes"
     if why:
         return why
-    if job.mixed_precision == "fp8":
-        return "accelerate itself reads the settings of fp8"
-    multinode = flags.get("deepspeed_multinode_launcher")
-    if "use_deepspeed" in flags and job.topology.nodes > 1 and multinode != "standard":
-        return "DeepSpeed's own launcher starts the ranks of several nodes"
     elastic = {"rdzv_backend": flags.get("rdzv_backend", "static")}
-    elastic |= {ours: flags[name] for name, ours in _MEETING.items() if name in flags}
+    if "main_process_port" in flags:
+        elastic["master_port"] = flags["main_process_port"]
+    if "main_process_ip" in flags and not is_alone:  # of one node it does not read that flag
+        elastic["master_addr"] = flags["main_process_ip"]
     meeting = direct.rendezvous(job, elastic)
     if isinstance(meeting, str):
         return meeting
@@ -125,10 +136,10 @@ def start(launch: Launch, flags: Mapping[str, str]) -> DirectStart | str:
     started = direct.start(
         launch,
         meeting,
-        python=() if "no_python" in flags else (job.interpreter.word, "-u"),
+        flags=flags,
         variables=variables,
-        tested=(ACCELERATE,),
-        role=flags.get("role", "default"),
+        tested=(ACCELERATE, *_gates_of_flags(flags)),
+        options=("--upper-case", *(("--own-folder",) if "use_deepspeed" in flags else ())),
     )
     return replace(started, refuses_old_rtx40=launch.accelerator == "cuda")
 
@@ -139,7 +150,6 @@ def _variables(launch: Launch, flags: Mapping[str, str]) -> Iterator[RankVariabl
         yield RankVariable("ACCELERATE_DEBUG_MODE", "true")
     yield RankVariable("ACCELERATE_MIXED_PRECISION", launch.job.mixed_precision or "no")
     if "use_deepspeed" in flags:
-        yield RankVariable("PYTHONPATH", launch.job.workdir, append=True)
         # the settings of a config file; the one that the plan writes has none for DeepSpeed
         yield RankVariable("ACCELERATE_CONFIG_DS_FIELDS", "")
         yield RankVariable("ACCELERATE_USE_DEEPSPEED", "true")
@@ -149,19 +159,28 @@ def _variables(launch: Launch, flags: Mapping[str, str]) -> Iterator[RankVariabl
         if "use_fsdp" in flags:
             yield RankVariable("ACCELERATE_USE_FSDP", "true")
             yield from _rows(_FSDP, flags)
+            loading = flags.get("fsdp_cpu_ram_efficient_loading", "true")
+            if loading and not flags.get("fsdp_sync_module_states", "true"):
+                raise ValueError("accelerate refuses `--fsdp_sync_module_states` without a value")
+            if flags.get("fsdp_version", "1") not in ("1", "2"):
+                raise ValueError(f"accelerate has no `--fsdp_version {flags['fsdp_version']}`")
     threads = flags.get("num_cpu_threads_per_process")
-    if threads is not None and "use_deepspeed" not in flags:
-        yield RankVariable("OMP_NUM_THREADS", threads)
+    if threads is not None:
+        count = _converted("num_cpu_threads_per_process", threads, _whole)
+        if "use_deepspeed" not in flags:
+            yield RankVariable("OMP_NUM_THREADS", count)
     if "enable_cpu_affinity" in flags:
         yield RankVariable("ACCELERATE_CPU_AFFINITY", "1")
 
 
 def _dynamo(flags: Mapping[str, str]) -> Iterator[RankVariable]:
-    backend = flags.get("dynamo_backend", "no").upper()
-    if backend not in DYNAMO_BACKENDS:
+    backend, mode = flags.get("dynamo_backend", "no"), flags.get("dynamo_mode", "default")
+    if backend != backend.lower() or backend.upper() not in _BACKENDS:
         raise ValueError(f"`--dynamo_backend {backend}` is not one that accelerate has everywhere")
-    yield RankVariable("ACCELERATE_DYNAMO_BACKEND", backend)
-    yield RankVariable("ACCELERATE_DYNAMO_MODE", flags.get("dynamo_mode", "default"))
+    if mode not in _MODES:
+        raise ValueError(f"accelerate has no `--dynamo_mode {mode}`")
+    yield RankVariable("ACCELERATE_DYNAMO_BACKEND", backend.upper())
+    yield RankVariable("ACCELERATE_DYNAMO_MODE", mode)
     for name, flag, versions in _SWITCHES:
         yield RankVariable(name, str(flag in flags), _gate(versions))
 
@@ -171,11 +190,24 @@ def _rows(rows: tuple[_Row, ...], flags: Mapping[str, str]) -> Iterator[RankVari
         text = flags.get(row.flag, row.default)
         if text is None:
             continue
-        try:
-            value = row.convert(text)
-        except ValueError:
-            raise ValueError(f"`--{row.flag} {text}` is no number") from None
-        yield RankVariable(row.name, value, _gate(row.versions))
+        yield RankVariable(row.name, _converted(row.flag, text, row.convert), _gate(row.versions))
+
+
+def _converted(flag: str, text: str, convert: Callable[[str], str]) -> str:
+    try:
+        return convert(text)
+    except ValueError:
+        raise ValueError(f"`--{flag} {text}` is no number") from None
+
+
+def _gates_of_flags(flags: Mapping[str, str]) -> Iterator[Gate]:
+    """Yield the versions from which on accelerate has the flags of a job."""
+    pairs = [(row.flag, row.versions) for row in _FSDP]
+    pairs += [(flag, versions) for _, flag, versions in _SWITCHES]
+    for flag, versions in dict(pairs).items():
+        gate = _gate(versions)
+        if flag in flags and gate is not None and versions.startswith(">="):
+            yield gate
 
 
 def _gate(versions: str) -> Gate | None:

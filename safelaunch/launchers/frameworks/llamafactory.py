@@ -95,7 +95,7 @@ def direct_start(launch: Launch) -> DirectStart | str:
         return "an elastic start needs the launcher"
     if job.command[:1] != ("train",) or _split_words(job):
         return "llamafactory-cli changes the words of its ranks"
-    meeting = direct.reason(job, {}, ()) or direct.rendezvous(job, {})
+    meeting = direct.reason(job, None, {}, ()) or direct.rendezvous(job, {})
     if isinstance(meeting, str):
         return meeting
     gate = Gate("llamafactory", ">=0.9.3", BUILT_IN)
@@ -103,7 +103,7 @@ def direct_start(launch: Launch) -> DirectStart | str:
     return direct.start(
         launch,
         meeting,
-        python=(job.interpreter.word, "-u"),
+        flags={},
         variables=tuple(RankVariable(*row, gate) for row in _OPTIM_TORCH) if is_optimised else (),
         tested=(Gate("llamafactory", ">=0.9.1,<0.9.6", BUILT_IN),),
         program=(text(Slot.PACKAGE, "/launcher.py"),),

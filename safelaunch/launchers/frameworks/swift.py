@@ -89,13 +89,13 @@ def direct_start(launch: Launch) -> DirectStart | str:
         return f"swift itself reads {own[1]}"
     if SWIFT.subcommand(job.command) not in SWIFT.distributed or not states_processes(job):
         return "swift starts one process here, which is no rank"
-    meeting = direct.reason(job, {}, ()) or direct.rendezvous(job, {})
+    meeting = direct.reason(job, None, {}, ()) or direct.rendezvous(job, {})
     if isinstance(meeting, str):
         return meeting
     return direct.start(
         launch,
         meeting,
-        python=(job.interpreter.word, "-u"),
+        flags={},
         tested=(Gate("swift", ">=3.0,<4.7", BUILT_IN),),
         program=(text(Slot.PACKAGE, f"/cli/{job.command[0]}.py"),),
         replaced=3,  # -m, the module of swift, and the subcommand

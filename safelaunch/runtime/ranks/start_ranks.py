@@ -1,12 +1,17 @@
 """Starts the ranks of one node, and ends all of them where one fails: no launcher beside it.
 
-    python -I -S -B start_ranks.py --ranks=N [--first=R] [--grace=SECONDS] [--local-rank] -- WORD...
+    python -I -S -B start_ranks.py --ranks=N [--first=R] [--grace=SECONDS] [OPTION...] -- WORD...
     python -u start_ranks.py --ranks=N ... --preload=MODULE,... -- PYTHON -u WORD...
 
 Each rank runs the words in this environment, with RANK (from R on), LOCAL_RANK, ROLE_RANK and
 TORCHELASTIC_ERROR_FILE of its own, in a session of its own, as torch's elastic agent starts it
-(torch/distributed/elastic/multiprocessing). `--local-rank` is torch.distributed.launch, which adds
-that option to the words of the program.
+(torch/distributed/elastic/multiprocessing). What else a launcher does when it runs:
+
+--python       the first word is this Python; torchrun takes its own, or that of PYTHON_EXEC
+--local-rank   the program gets `--local-rank=N` first, as torch.distributed.launch adds it
+--upper-case   each variable is there in upper case too (accelerate's patch_environment)
+--new-run-id   TORCHELASTIC_RUN_ID is a new one, as torchrun draws it where there is none
+--own-folder   this folder ends PYTHONPATH, without empty parts (accelerate's env_var_path_add)
 
 Where a rank fails, the others may go on for `--grace` seconds: what they lost, and their own
 traceback, is worth more than their time. Then they get TERM and, after PATIENCE, KILL. TERM, INT,
@@ -34,6 +39,9 @@ PATIENCE = 30.0  # seconds between TERM and KILL: the agent's own (shutdown_time
 AFTER_KILL = 5.0  # seconds for a rank that was killed; one in a driver may never end
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)  # what Python ignores, and a child would inherit
+# what the agent sets after all else
+OF_AGENT = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+OF_AGENT_PREFIXES = ("GROUP_", "ROLE_", "TORCHELASTIC_")
 PYTHON = 2  # words in front of the program: the interpreter and -u
 NOT_RUN = 127  # exit code of a shell for a program that is not there
 
@@ -42,12 +50,20 @@ class Ranks:
     """The ranks of a node: which of them run, and which one failed first."""
 
     def __init__(
-        self, first: int, words: "list[str]", local_rank_at: int, preload: "object | None"
+        self,
+        first: int,
+        words: "list[str]",
+        local_rank_at: int,
+        environment: "dict[str, str]",
+        preload: "object | None",
     ) -> None:
         self.first = first
         self.words = words
         self.preload = preload  # the module of that name, where the ranks are forks
         self.local_rank_at = local_rank_at  # index of `--local-rank=N` in the words; -1 for none
+        self.environment = environment
+        self.child_signal = signal.getsignal(signal.SIGCHLD)  # what a rank inherits
+        self.mask = set()  # type: set[int]
         self.pids = []  # type: list[int]
         self.running = set()  # type: set[int]
         self.code = 0  # of the first failure
@@ -55,7 +71,7 @@ class Ranks:
     def start(self, local: int, errors: str) -> None:
         """Start a rank. Raises OSError."""
         number = str(self.first + local)
-        environment = dict(os.environ, RANK=number, LOCAL_RANK=str(local), ROLE_RANK=number)
+        environment = dict(self.environment, RANK=number, LOCAL_RANK=str(local), ROLE_RANK=number)
         environment["TORCHELASTIC_ERROR_FILE"] = error_file(errors, local)
         words = list(self.words)
         if self.local_rank_at >= 0:
@@ -63,12 +79,30 @@ class Ranks:
         pid = os.fork()
         if pid == 0:
             os.setsid()
-            signal.pthread_sigmask(signal.SIG_SETMASK, [])
+            self.restore_signals()
             if self.preload is not None:
                 self.preload.run(words[PYTHON:], environment)  # type: ignore[attr-defined]
             run(words, environment)
         self.pids.append(pid)
         self.running.add(pid)
+
+    def block(self) -> None:
+        """Take signals one by one from here on, in `wait`, and leave ended ranks as zombies."""
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would reap them
+        self.mask = set(signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *STOPS}))
+
+    def restore_signals(self) -> None:
+        """Let a rank, in the child, take signals as one of the agent does.
+
+        The agent has handlers for what it stops at, so that a rank has these at their default, also
+        where the launcher was started with them ignored (`nohup`).
+        """
+        for signum in STOPS:
+            signal.signal(signum, signal.SIG_DFL)
+        if self.preload is not None:  # as a new Python has it
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGCHLD, self.child_signal)
+        signal.pthread_sigmask(signal.SIG_SETMASK, self.mask)
 
     def update(self) -> bool:
         """Look which ranks have ended; return whether one of them has failed."""
@@ -121,6 +155,23 @@ def error_folder() -> str:
     """Return the folder of this attempt's error files; "" for a start by hand."""
     node, attempt = os.environ.get("SAFELAUNCH_NODE_DIR"), os.environ.get("SAFELAUNCH_ATTEMPT", "1")
     return os.path.join(node, "errors", "attempt-" + attempt) if node else ""
+
+
+def inherited(environ: "dict[str, str]", folder: str, *, upper_case: bool) -> "dict[str, str]":
+    """Return what ranks inherit: the environment, changed as accelerate changes it.
+
+    `folder` is the one that ends PYTHONPATH; "" for none.
+    """
+    environment = dict(environ)
+    if folder:
+        paths = [path for path in environ.get("PYTHONPATH", "").split(":") if path]
+        environment["PYTHONPATH"] = ":".join([*paths, folder])
+    if upper_case:
+        for name, value in list(environment.items()):  # of two such names the later one stays
+            upper = name.upper()
+            if upper not in OF_AGENT and not upper.startswith(OF_AGENT_PREFIXES):
+                environment[upper] = value
+    return environment
 
 
 def run(words: "list[str]", environment: "dict[str, str]") -> "NoReturn":
@@ -178,13 +229,19 @@ def main(arguments: "list[str]") -> int:
         name, _, value = option.partition("=")
         values[name] = value
     words = arguments[at + 1 :]
+    if "--python" in values:
+        words[0] = os.environ.get("PYTHON_EXEC", sys.executable)
     program = local_rank_index(words) if "--local-rank" in values else -1
     count, first = int(values["--ranks"]), int(values.get("--first", "0"))
+    folder = os.getcwd() if "--own-folder" in values else ""
+    environment = inherited(dict(os.environ), folder, upper_case="--upper-case" in values)
+    if "--new-run-id" in values:
+        environment["TORCHELASTIC_RUN_ID"] = new_run_id()
     names = [name for name in values.get("--preload", "").split(",") if name]
-    preload = import_once(names, words[PYTHON:]) if names else None
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *STOPS})
+    preload = import_once(names, words, folder) if names else None
     errors = error_folder()
-    ranks = Ranks(first, words, program, preload)
+    ranks = Ranks(first, words, program, environment, preload)
+    ranks.block()
     try:
         for local in range(count):
             ranks.start(local, errors)
@@ -196,22 +253,36 @@ def main(arguments: "list[str]") -> int:
     return follow(ranks, float(values.get("--grace", "0")))
 
 
-def import_once(names: "list[str]", words: "list[str]") -> "object | None":
+def import_once(names: "list[str]", words: "list[str]", folder: str) -> "object | None":
     """Return the module that runs ranks as forks; None, with the reason printed, for none."""
     # its folder is in front of the path: that of this script
     import safelaunch_preload  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
 
-    why = safelaunch_preload.import_all(names, words)
+    if words[0] != sys.executable:
+        why = "PYTHON_EXEC names another Python"
+    elif folder:
+        why = "the launcher adds a folder to PYTHONPATH"
+    else:
+        why = safelaunch_preload.import_all(names, words[PYTHON:])
     if not why:
         return safelaunch_preload  # type: ignore[no-any-return,unused-ignore]
     os.write(2, ("safelaunch: each rank imports for itself, no preload: %s\n" % why).encode())
     return None
 
 
+def new_run_id() -> str:
+    """Return a random UUID (version 4, RFC 9562)."""
+    number = int.from_bytes(os.urandom(16), "big")
+    number = number & ~(0xF << 76) | 4 << 76
+    number = number & ~(3 << 62) | 2 << 62
+    digits = "%032x" % number
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
 def local_rank_index(words: "list[str]") -> int:
     """Return where `--local-rank=N` goes: behind the script, or behind `-m` and the module."""
-    own = 2 if words[1:2] == ["-u"] else 0
-    return own + (2 if words[own : own + 1] == ["-m"] else 1)
+    own = 2  # python -u
+    return own + (2 if words[own] == "-m" else 1)
 
 
 if __name__ == "__main__":
