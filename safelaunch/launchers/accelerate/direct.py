@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from safelaunch.launchers import Launch
     from safelaunch.launchers.flag_table import FlagTable
-    from safelaunch.model import DirectStart
+    from safelaunch.model import DirectStart, Job
 
 ACCELERATE = Gate("accelerate", ">=1.0,<1.16", BUILT_IN)
 
@@ -138,7 +138,7 @@ def start(launch: Launch, table: FlagTable, flags: Mapping[str, str]) -> DirectS
         meeting,
         flags=flags,
         variables=variables,
-        tested=(ACCELERATE, *_gates_of_flags(flags)),
+        tested=(ACCELERATE, *_gates_of_flags(flags), *_gates_of_port(job, flags)),
         options=("--upper-case", *(("--own-folder",) if "use_deepspeed" in flags else ())),
     )
     return replace(started, refuses_old_rtx40=launch.accelerator == "cuda")
@@ -208,6 +208,12 @@ def _gates_of_flags(flags: Mapping[str, str]) -> Iterator[Gate]:
         gate = _gate(versions)
         if flag in flags and gate is not None and versions.startswith(">="):
             yield gate
+
+
+def _gates_of_port(job: Job, flags: Mapping[str, str]) -> Iterator[Gate]:
+    """Yield the versions that have a default port: without one, torch draws an id for the run."""
+    if job.topology.world_size == 1 and "main_process_port" not in flags:
+        yield Gate("accelerate", ">=1.2", BUILT_IN)
 
 
 def _gate(versions: str) -> Gate | None:

@@ -127,12 +127,12 @@ def _strange_process() -> None:
 
 def start(some: Sequence[Plan], place: Path, port: str, env: Mapping[str, str]) -> Ranks:
     """Run launch.sh of each plan, all at the same time, and return what the ranks told."""
-    told = place / "told"
-    told.mkdir(parents=True)
+    answers = place / "answers"
+    answers.mkdir(parents=True)
     (place / "stdin").write_text(STDIN)
     processes = []
-    with (place / "stdin").open() as given, (place / "output").open("a") as output:
-        os.set_inheritable(given.fileno(), True)  # a descriptor too many
+    with (place / "stdin").open() as stdin, (place / "output").open("a") as output:
+        os.set_inheritable(stdin.fileno(), True)  # a descriptor too many
         for number, plan in enumerate(some):
             run_dir = place / f"run-{number}"
             run_dir.mkdir()
@@ -149,14 +149,14 @@ def start(some: Sequence[Plan], place: Path, port: str, env: Mapping[str, str]) 
             processes.append(
                 subprocess.Popen(
                     ["bash", str(run_dir / "launch.sh")],
-                    stdin=given, stdout=output, stderr=output, close_fds=False,
+                    stdin=stdin, stdout=output, stderr=output, close_fds=False,
                     restore_signals=False,
                     preexec_fn=_strange_process,  # noqa: PLW1509 - it takes no lock
-                    env={**env, "TOLD": str(told)},
+                    env={**env, "TOLD": str(answers)},
                 )
             )  # fmt: skip
         codes = [process.wait(DEADLINE) for process in processes]
-    ranks = {path.stem: json.loads(path.read_text()) for path in sorted(told.iterdir())}
+    ranks = {path.stem: json.loads(path.read_text()) for path in sorted(answers.iterdir())}
     return Ranks(ranks, codes, (place / "output").read_text(errors="replace"))
 
 
@@ -190,9 +190,9 @@ def _flat(start: Ranks, number: str, place: Path) -> dict[str, Any]:
     text = json.dumps(start.ranks[number])
     for name in ("launcher", "direct"):
         text = text.replace(str(place / name), "PLACE")
-    told: dict[str, Any] = json.loads(text)
-    env = {f"${name}": value for name, value in told.pop("env").items()}
-    return {**told, **env}
+    answer: dict[str, Any] = json.loads(text)
+    env = {f"${name}": value for name, value in answer.pop("env").items()}
+    return {**answer, **env}
 
 
 def _between(

@@ -30,6 +30,7 @@ os._exit(module.main(sys.argv[1:]))
 NOBODY = 65534
 # what each rank of the tests does first: it leaves its pid, in one step
 HELLO = 'echo $$ >"$TOLD/.$RANK"; mv "$TOLD/.$RANK" "$TOLD/$RANK"; '
+WAIT = 'until [ -e "$TOLD/{}" ]; do read -t 0.02 _ <"$TOLD/fifo" || :; done; '
 REST = 'until [ -e "$TOLD/go" ]; do read -t 0.02 _ <"$TOLD/fifo" || :; done'
 
 
@@ -169,7 +170,8 @@ def test_python_of_a_rank_is_that_of_the_starter_or_of_python_exec(starter: Star
 def test_local_rank_is_the_first_word_of_the_program(
     target: tuple[str, ...], starter: Starter
 ) -> None:
-    (starter.folder / "train.py").write_text("import sys; print(sys.argv[1:])")
+    program = "import sys; sys.stdout.write('%s\\n' % sys.argv[1:])"  # in one piece
+    (starter.folder / "train.py").write_text(program)
     words = ("python", "-u", *target, "--lr", "1")
     code, out = starter.run("--python", "--local-rank", words=words)
     assert code == 0
@@ -209,8 +211,10 @@ def test_a_rank_that_a_signal_ended_gives_the_code_of_a_shell(starter: Starter) 
 
 
 def test_a_failed_rank_ends_the_others_by_term(starter: Starter) -> None:
-    text = 'if [ $RANK = 0 ]; then exit 3; fi; trap "echo ended; exit 0" TERM; ' + REST
-    assert starter.shell("--grace=0", text=text, ranks=3) == (3, "ended\nended\n")
+    text = 'trap "echo ended; exit 0" TERM; ' + HELLO + WAIT.format(1) + WAIT.format(2)
+    text += "[ $RANK = 0 ] && exit 3; " + REST
+    starting = starter.run("--grace=0", words=("bash", "-c", text), ranks=3)
+    assert starting == (3, "ended\nended\n")
 
 
 def test_the_others_may_fail_by_themselves_in_the_time_of_grace(starter: Starter) -> None:
@@ -227,7 +231,7 @@ def test_the_others_may_fail_by_themselves_in_the_time_of_grace(starter: Starter
 
 
 def test_a_rank_that_ignores_term_is_killed(starter: Starter) -> None:
-    text = 'trap "" TERM; ' + HELLO + "if [ $RANK = 0 ]; then exit 3; fi; " + REST
+    text = 'trap "" TERM; ' + HELLO + WAIT.format(1) + "[ $RANK = 0 ] && exit 3; " + REST
     code, _ = starter.run("--grace=0", words=("bash", "-c", text), source=["-c", IMPATIENT])
     assert code == 3
     assert starter.is_gone(1)
