@@ -37,6 +37,17 @@ _C10D_PORT = "29400"  # that of an endpoint without one
 # variables that change what torchrun does for its ranks: each of its flags is one of the first
 _READ = ("PET_", "TORCHELASTIC_")
 _THREADS = "OMP_NUM_THREADS"
+# what changes the search path of Python, beside PYTHONPATH: variables, options, lines of setup
+_PACKAGES = frozenset({
+    "PYTHONHOME", "PYTHONUSERBASE", "PYTHONNOUSERSITE", "PYTHONPLATLIBDIR", "PYTHONSAFEPATH",
+})  # fmt: skip
+_OF_PACKAGES = re.compile(r"-[a-zA-Z]*[EIPSs][a-zA-Z]*")
+# a script that is sourced may do anything; those of virtual environments do not
+_OTHER_PACKAGES = re.compile(
+    r"PYTHON(PATH|HOME|USERBASE|NOUSERSITE|PLATLIBDIR|SAFEPATH)"
+    r"|^\s*(eval|module|ml|spack|(source|\.)\s+(?!\S*/(activate|conda\.sh)\s*$))",
+    re.MULTILINE,
+)
 
 
 def reason(
@@ -65,14 +76,22 @@ def _reasons(
         yield "the GPUs of the other nodes are not counted here; `processes: N` gives their number"
 
 
-def environment_reason(job: Job, env: Mapping[str, EnvVar]) -> str:
-    """Return which variable of a node the launcher itself has to read; "" for none."""
+def environment_reason(job: Job, env: Mapping[str, EnvVar], setup: Iterable[str]) -> str:
+    """Return which setting of a node the launcher itself has to read; "" for none.
+
+    Or which makes unknown where the packages come from, of which the start looks at the versions.
+    """
     own = [name for name, var in env.items() if var.value is not None or var.computed]
     patterns = job.inherit if isinstance(job.inherit, tuple) else ()
     for name in (*own, *patterns):
         if name.startswith(_READ):
             return f"the launcher reads {name}"
-    lines = "\n".join(job.setup)
+    unknown = [name for name in own if name in _PACKAGES]
+    unknown += [word for word in job.python_options if _OF_PACKAGES.fullmatch(word)]
+    lines = "\n".join(setup)
+    unknown += ["setup"] if _OTHER_PACKAGES.search(lines) else []
+    if unknown:
+        return f"`{unknown[0]}` may choose other packages than the start looks at"
     shown = next((begin for begin in _READ if begin in lines), None)
     if shown is not None:
         return f"the launcher reads {shown}*, which `setup` has"

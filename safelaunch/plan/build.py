@@ -321,7 +321,8 @@ def _node(
             where=job.origin("preload"),
             hint="add `start: direct`, or leave `preload` out",
         )
-    ranks = _direct_start(launch, command, env, notes) if job.start == "direct" else None
+    setup = (*host.setup, *job.setup)
+    ranks = _direct_start(launch, command, env, setup, notes) if job.start == "direct" else None
     node = NodePlan(
         host=host.name,
         node_rank=rank,
@@ -331,7 +332,7 @@ def _node(
         env=env,
         unset=environ.SCRUBBED,
         keep=_inherited_names(job),
-        setup=(*host.setup, *job.setup),
+        setup=setup,
         secrets=tuple(name for name in job.env_from if env[name].computed),
         interpreter=job.interpreter,
         processes=1 if launcher.PLACES_RANKS else job.topology.processes,
@@ -353,7 +354,11 @@ def _node(
 
 
 def _direct_start(
-    launch: Launch, command: Command, env: Mapping[str, EnvVar], notes: list[str]
+    launch: Launch,
+    command: Command,
+    env: Mapping[str, EnvVar],
+    setup: tuple[str, ...],
+    notes: list[str],
 ) -> DirectStart | None:
     """Return how ranks are started without the launcher; where they are not, note the reason."""
     job = launch.job
@@ -366,7 +371,7 @@ def _direct_start(
         # it may change the variables of the ranks, which the launcher would set behind it
         answer = f"`{job.prefix[0]}` stands before the launcher"
     elif isinstance(answer, DirectStart):
-        answer = environment_reason(job, env) or answer
+        answer = environment_reason(job, env, setup) or answer
     if isinstance(answer, str):
         notes.append(f"{direct.BY_LAUNCHER}: {answer}")
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -67,16 +68,31 @@ def _problem(ranks: DirectStart, versions: Mapping[str, str]) -> str:
             return f"no {gate.key} was found in the job's interpreter"
         if not _holds(version, gate):
             return f"{gate.key} {version} was not tried ({describe(gate.condition)} was)"
+    for var in ranks.variables:
+        if var.gate is not None and len(_readings(versions[var.gate.key], var.gate)) > 1:
+            return f"{var.gate.key} {versions[var.gate.key]} is no release"
     if ranks.refuses_old_rtx40 and versions.get(OLD_RTX40) == "yes":
         return "accelerate sets NCCL_P2P_DISABLE for RTX 40 cards with a driver below 550.40.07"
     return ""
 
 
 def _holds(version: str, gate: Gate) -> bool:
+    return _readings(version, gate) == {True}
+
+
+def _readings(version: str, gate: Gate) -> set[bool]:
+    """Return whether a version meets a gate; both, for one on the way to a release that does.
+
+    2.14.0.dev20260101 comes before 2.14, and may have all of it already.
+    """
+    release = re.match(r"[0-9]+(\.[0-9]+)*", version)
     try:
-        return holds(version, gate.condition, gate.origin)
+        return {
+            holds(text, gate.condition, gate.origin)
+            for text in {version, release[0] if release else version}
+        }
     except ConfigError:  # of a build that has no version
-        return False
+        return {False}
 
 
 def _with_variables(node: NodePlan, versions: Mapping[str, str]) -> NodePlan:

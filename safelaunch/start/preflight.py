@@ -24,7 +24,7 @@ from safelaunch.runtime.start import accelerators, run_dir
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from safelaunch.model import Placed
+    from safelaunch.model import Placed, Word
     from safelaunch.runtime.commands import CommandResult
 
 _PROBED = {"version", "cores", "gpus", "port", "executable"}  # what the probe prints
@@ -110,9 +110,21 @@ def probe_command(run_id: str, node: NodePlan) -> list[str]:
     words = ["-I", "-S", "-c", source, str(zlib.crc32(run_id.encode()))]
     names = direct.packages(node)
     if names:
-        path = node.env["PYTHONPATH"].value if "PYTHONPATH" in node.env else None
-        words += [path if isinstance(path, str) else "", *names]
+        words += [_with_tilde(node.cwd), ":".join(_search_path(node)), *names]
     return words
+
+
+def _search_path(node: NodePlan) -> list[str]:
+    """Return the parts of PYTHONPATH in launch.sh; `$PYTHONPATH` is the caller's."""
+    own = node.env.get("PYTHONPATH")
+    parts = [] if own is None or own.value is None else [_with_tilde(own.value)]
+    is_kept = node.keep is None or environ.matches("PYTHONPATH", node.keep)
+    is_extended = own is None or own.prepend or bool(own.computed)
+    return [*parts, "$PYTHONPATH"] if is_kept and is_extended else parts
+
+
+def _with_tilde(word: Word) -> str:
+    return str(bind_word(word, {Slot.HOME: "~"}))
 
 
 def package_versions(node: NodePlan, probe: CommandResult) -> dict[str, str]:

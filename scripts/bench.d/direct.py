@@ -17,7 +17,7 @@ from rows import Row
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-SUBSETS = 150  # random combinations of flags for each kind of launch
+SUBSETS = 80  # random combinations of flags for each kind of launch
 SHOWN = 20  # differences in the output
 
 

@@ -213,7 +213,7 @@ def _gates_of_flags(flags: Mapping[str, str]) -> Iterator[Gate]:
 def _gates_of_port(job: Job, flags: Mapping[str, str]) -> Iterator[Gate]:
     """Yield the versions that have a default port: without one, torch draws an id for the run."""
     if job.topology.world_size == 1 and "main_process_port" not in flags:
-        yield Gate("accelerate", ">=1.2", BUILT_IN)
+        yield Gate("accelerate", ">=1.7", BUILT_IN)
 
 
 def _gate(versions: str) -> Gate | None:

@@ -1,9 +1,9 @@
 """Run by the job's own interpreter before a start: `python -I -S -c <this text> PORT_SEED ...`.
 
 Prints a line each: version, usable cores, GPUs, a free port, executable. Where packages are named
-behind the job's PYTHONPATH (`SEED PYTHONPATH PACKAGE...`), also their versions. It must run on any
-Python 3, so that a version that is too old gets a message, not a SyntaxError. The supervisor
-imports it for the port of a later attempt.
+behind the job's folder and PYTHONPATH (`SEED CWD PYTHONPATH PACKAGE...`), also their versions. It
+must run on any Python 3, so that a version that is too old gets a message, not a SyntaxError. The
+supervisor imports it for the port of a later attempt.
 """
 
 import os
@@ -124,14 +124,15 @@ def free_port(seed: int) -> "int | None":
     return None
 
 
-def package_version(name: str, pythonpath: str) -> "tuple[str, str] | None":
+def package_version(name: str, folders: "list[str]") -> "tuple[str, str] | None":
     """Return version and folder of a package, from files of the first place that has it."""
-    for place in package_folders(pythonpath):
+    for place in folders:
         folder = os.path.join(place, name)
-        if not os.path.exists(os.path.join(folder, "__init__.py")):
-            continue
-        version = own_version(folder) or metadata_version(place, name)
-        return (version, folder) if version else None  # that one is imported
+        if os.path.exists(os.path.join(folder, "__init__.py")):
+            version = own_version(folder) or metadata_version(place, name)
+            return (version, folder) if version else None  # that one is imported
+        if os.path.exists(folder + ".py"):
+            return None
     return None
 
 
@@ -147,36 +148,63 @@ def own_version(folder: str) -> str:
 
 def metadata_version(place: str, name: str) -> str:
     """Return the version in the name of a package's metadata folder beside it; "" for none."""
-    for entry in names(place):
-        if entry.startswith(name + "-") and entry.endswith(".dist-info"):
-            return entry[len(name) + 1 : -len(".dist-info")]
-    return ""
+    entries = [entry for entry in names(place) if entry.startswith(name + "-")]
+    versions = [e[len(name) + 1 : -len(".dist-info")] for e in entries if e.endswith(".dist-info")]
+    return versions[0] if len(versions) == 1 else ""
 
 
-def package_folders(pythonpath: str) -> "list[str]":
-    """Return where packages are searched, in order; `-S` has kept `site` from adding its own."""
-    prefix = os.path.dirname(os.path.dirname(sys.executable))
-    environment = read(os.path.join(prefix, "pyvenv.cfg"))
-    number = "python%d.%d" % sys.version_info[:2]
-    folders = [*pythonpath.split(":"), *os.environ.get("PYTHONPATH", "").split(":")]
-    lib, home = [os.path.join(prefix, "lib", number)], os.path.expanduser("~/.local/lib")
-    words = environment.lower().split("include-system-site-packages")
-    if not environment or words[-1].split()[1:2] == ["true"]:
-        folders += [os.path.join(home, number, "site-packages")]
-        lib += [os.path.join(sys.base_prefix, "lib", number), "/usr/local/lib/" + number]
-        lib += ["/usr/lib/python3"]
-    folders += [
-        os.path.join(path, name) for path in lib for name in ("site-packages", "dist-packages")
-    ]
-    return [folder for folder in folders if folder]
+def package_folders(cwd: str, pythonpath: str) -> "list[str]":
+    """Return where a module that runs in a folder finds packages, in order.
+
+    `$PYTHONPATH` among the folders stands for those of the environment.
+    """
+    folder, parts = os.path.expanduser(cwd), []  # type: str, list[str]
+    for part in pythonpath.split(":") if pythonpath else []:
+        inherited = os.environ.get("PYTHONPATH", "") if part == "$PYTHONPATH" else part
+        # an empty part of several is the working folder
+        parts += inherited.split(":") if inherited or part != "$PYTHONPATH" else []
+    own = [os.path.join(folder, os.path.expanduser(part)) for part in parts]
+    return [folder, *own, *site_folders()]
+
+
+def site_folders() -> "list[str]":
+    """Return what `site` adds to the search path, from which `-S` has kept it (Lib/site.py)."""
+    binaries = os.path.dirname(os.path.abspath(sys.executable))
+    above, number = os.path.dirname(binaries), "python%d.%d" % sys.version_info[:2]
+    settings = read(os.path.join(binaries, "pyvenv.cfg")) or read(os.path.join(above, "pyvenv.cfg"))
+    folders = below(above, number) if settings else []
+    for line in settings.splitlines():
+        key, _, value = line.partition("=")
+        if (
+            key.strip().lower() == "include-system-site-packages"
+            and value.strip().lower() != "true"
+        ):
+            return folders
+    if not os.environ.get("PYTHONNOUSERSITE"):
+        user = os.environ.get("PYTHONUSERBASE") or os.path.expanduser("~/.local")
+        folders.append(os.path.join(user, "lib", number, "site-packages"))
+    debian = "/usr/lib/python3/dist-packages"
+    if sys.base_prefix != "/usr":
+        return folders + below(sys.base_prefix, number)
+    if os.path.isdir(debian):
+        return [*folders, "/usr/local/lib/%s/dist-packages" % number, debian]
+    return folders + below("/usr/local", number) + below("/usr", number)  # Fedora
+
+
+def below(prefix: str, number: str) -> "list[str]":
+    """Return the folders of packages of an installation; some keep compiled ones in lib64."""
+    libraries = {getattr(sys, "platlibdir", "lib"): None, "lib": None}
+    return [os.path.join(prefix, library, number, "site-packages") for library in libraries]
 
 
 def is_old_rtx40(root: str = "/") -> bool:
-    """Whether there are several GPUs, an RTX 40 among them, and a driver below 550.40.07.
+    """Whether there may be several GPUs, an RTX 40 among them, and a driver below 550.40.07.
 
     For these alone accelerate sets NCCL_P2P_DISABLE (utils/environment.py).
     """
     folder = os.path.join(root, "proc/driver/nvidia")
+    if os.path.exists(os.path.join(root, "dev/dxg")):
+        return True  # Windows has the driver, and shows neither cards nor version here
     cards = names(os.path.join(folder, "gpus"))
     models = [read(os.path.join(folder, "gpus", card, "information")) for card in cards]
     words = read(os.path.join(folder, "version")).split()
@@ -212,10 +240,12 @@ if __name__ == "__main__":
     print("gpus", gpus())
     print("port", free_port(int(sys.argv[1])))
     print("executable", sys.executable)
-    for package in sys.argv[3:]:
-        installed = package_version(package, sys.argv[2])
+    packages = sys.argv[4:]
+    searched = package_folders(*sys.argv[2:4]) if packages else []
+    for package in packages:
+        installed = package_version(package, searched)
         if installed:
             print(package, installed[0])
             print(package + "_folder", installed[1])
-    if sys.argv[3:]:
+    if packages:
         print("old_rtx40", "yes" if is_old_rtx40() else "no")
