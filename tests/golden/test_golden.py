@@ -128,7 +128,11 @@ def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 def test_a_script_runs_the_words_of_the_plan(ran: Ran) -> None:
     program, *words = ran.plan["argv"]
-    assert ran.argv == [os.path.join(ran.python, program), *words]
+    argv = ran.argv
+    if "ranks" in ran.plan:
+        words = ran.plan["ranks"]["argv"][1:]
+        argv = [argv[0], *argv[argv.index("--") + 2 :]]
+    assert argv == [os.path.join(ran.python, program), *words]
 
 
 def test_a_script_runs_in_the_directory_of_the_plan(ran: Ran) -> None:
@@ -148,8 +152,14 @@ def test_a_script_sets_every_variable_of_the_plan(ran: Ran) -> None:
     assert {name: ran.env.get(name) for name in expected} == expected
 
 
+def test_a_script_sets_every_variable_of_the_ranks(ran: Ran) -> None:
+    expected = ran.plan.get("ranks", {"env": {}})["env"]
+    assert {name: ran.env.get(name) for name in expected} == expected
+
+
 def test_a_script_scrubs_what_other_jobs_left_behind(ran: Ran) -> None:
     set_again = {n for n, v in ran.plan["env"].items() if v["value"] is not None}
+    set_again |= ran.plan.get("ranks", {"env": {}})["env"].keys()
     removed = {name for name in LEFT_OVER if matches(name, ran.plan["unset"])}
     left = removed - {"SAFELAUNCH_RUN_ID"} - set_again
     assert not left & set(ran.env)

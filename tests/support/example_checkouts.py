@@ -50,6 +50,7 @@ EXAMPLES = {
     "minionerec-sft": Example("examples/minionerec/sft.yaml", ("sft.py",)),
     "minionerec-rl": Example("examples/minionerec/rl.yaml", ("rl.py",)),
     "deepspeed": Example("tests/golden/jobs/deepspeed.yaml", ("train.py",)),
+    "direct": Example("tests/golden/jobs/direct.yaml", ("train.py",)),
     "srun": Example("tests/golden/jobs/srun.yaml", ("train.py",)),
     "awkward": Example("tests/golden/jobs/awkward.yaml", folders=("odd folder $HOME's",)),
 }
