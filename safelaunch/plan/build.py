@@ -1,6 +1,6 @@
 """Resolved -> Plan, and `bind`. Pure: no process, no network, no clock, no os.environ."""
 
-# ruff: noqa: PLC0415 - the table of prefixes is imported only for jobs that have one
+# ruff: noqa: PLC0415 - prefixes and direct starts are imported only for jobs that have them
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from safelaunch.config.supervision import CHECKPOINT, RESUME_EXAMPLE
 from safelaunch.errors import ConfigError
 from safelaunch.launchers import Command, Launch
 from safelaunch.launchers import load as load_launcher
-from safelaunch.launchers.direct import environment_reason
 from safelaunch.model import (
     BUILT_IN,
     DirectStart,
@@ -361,6 +360,8 @@ def _direct_start(
     notes: list[str],
 ) -> DirectStart | None:
     """Return how ranks are started without the launcher; where they are not, note the reason."""
+    from safelaunch.launchers.direct import environment_reason
+
     job = launch.job
     answer: DirectStart | str = load_launcher(job.launcher).direct_start(launch)
     if command.single is not None:
