@@ -4,9 +4,10 @@ torch's elastic agent adds the variables below to its own environment
 (torch/distributed/elastic/agent/server/local_elastic_agent.py, LocalElasticAgent._start_workers;
 torch/distributed/launcher/api.py). Read in the sources of torch 2.4.1, 2.5.1, 2.6.0, 2.7.1, 2.8.0,
 2.9.1, 2.10.0, 2.11.0, 2.12.0 and 2.13.0, and compared with real starts of 2.13.0: the same in all
-of them but for those with a gate. So are the command (run.py, config_from_args), the words that the
-agent changes (elastic/utils/api.py, macros), how an endpoint is read (elastic/rendezvous/utils.py)
-and how a process is started (elastic/multiprocessing/subprocess_handler). Three more variables, and
+of them but for those with a gate. So are the words that the agent changes (elastic/utils/api.py,
+macros), how an endpoint is read (elastic/rendezvous/utils.py) and how a process is started
+(elastic/multiprocessing/subprocess_handler). What flags mean (run.py, launch.py) was compared by
+running those two files of each version (tests/support/direct_start). Three more variables, and
 TORCHELASTIC_ERROR_FILE, differ by rank: runtime/ranks/start_ranks.py sets them.
 """
 

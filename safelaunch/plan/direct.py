@@ -21,7 +21,8 @@ OLD_RTX40 = "old_rtx40"  # what the probe before a start prints of such a machin
 
 def packages(node: NodePlan) -> tuple[str, ...]:
     """Return the packages whose versions decide; none for a node that its launcher starts."""
-    return () if node.ranks is None else tuple(gate.key for gate in node.ranks.tested)
+    gates = () if node.ranks is None else node.ranks.tested
+    return tuple(dict.fromkeys(gate.key for gate in gates))
 
 
 def decide(plan: Plan, versions: Sequence[Mapping[str, str]]) -> tuple[Plan, tuple[str, ...]]:

@@ -186,13 +186,14 @@ def differences(
 
 
 def _flat(start: Ranks, number: str, place: Path) -> dict[str, Any]:
-    """Return what a rank told, each variable by itself, with one name for both places."""
+    """Return what a rank told, each part by itself, with one name for both places."""
     text = json.dumps(start.ranks[number])
     for name in ("launcher", "direct"):
         text = text.replace(str(place / name), "PLACE")
     answer: dict[str, Any] = json.loads(text)
-    env = {f"${name}": value for name, value in answer.pop("env").items()}
-    return {**answer, **env}
+    parts = {f"${name}": value for name, value in answer.pop("env").items()}
+    parts |= {f"status {name}": value for name, value in answer.pop("status").items()}
+    return {**answer, **parts}
 
 
 def _between(
