@@ -760,6 +760,15 @@ class PlannedVariable(Record):
     prepend: bool = False  # whether it goes before the value that is there
 
 
+class PlannedRanks(Record):
+    """The ranks of one node that are started without their launcher."""
+
+    count: str = ""  # how many
+    first: int = 0  # number of the first one
+    argv: Sequence[str] = ()  # words of each
+    env: Mapping[str, str] = {}  # variables that the launcher would set for all of them
+
+
 class PlannedNode(Record):
     """What a plan starts on one node."""
 
@@ -776,6 +785,7 @@ class PlannedNode(Record):
     resume_argv: Sequence[str] | None = None  # command of an attempt that goes on from a checkpoint
     rungs: Sequence[Mapping[str, str]] = ()  # variables of each step of the NCCL ladder
     evidence: Mapping[str, PlannedVariable] = {}  # variables that each rank sets for itself
+    ranks: PlannedRanks | None = None  # where they are started without their launcher
     assets: Sequence[Mapping[str, str]] = ()  # name, path, place and origin of each asset
 
 
