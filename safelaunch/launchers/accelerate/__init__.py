@@ -191,9 +191,10 @@ def command(launch: Launch) -> Command:
         words += ["--config_file", text(Slot.RUN_DIR, "/accelerate.yaml")]
         if on_cpu and topology.world_size == 1:
             words += ["--cpu"]
-        elif several and kind == "MULTI_GPU":
-            # With one process --multi_gpu is refused; on CPU it is what starts more than one
-            # (gloo): `--cpu --num_processes 2` starts a single process.
+        elif several and kind == "MULTI_GPU" and topology.processes is not None:
+            # With one process --multi_gpu is refused, so where the GPUs are counted at the start
+            # only the config file says so; on CPU it is what starts more than one (gloo):
+            # `--cpu --num_processes 2` starts a single process.
             words += ["--multi_gpu"]
     words += ["--num_machines", str(topology.nodes)]
     words += ["--num_processes", topology.count(topology.nodes)]

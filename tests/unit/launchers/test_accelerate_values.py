@@ -46,3 +46,12 @@ def test_a_value_that_the_ranks_refuse_is_a_warning(tmp_path: Path, args: str) -
 @pytest.mark.parametrize("args", RIGHT)
 def test_a_value_that_they_accept_or_do_not_read_is_none(tmp_path: Path, args: str) -> None:
     assert warnings(tmp_path, args) == ()
+
+
+def test_counted_gpus_may_be_one_which_the_flag_would_refuse(tmp_path: Path) -> None:
+    project = Project(tmp_path / "project")
+    job = "launcher: accelerate\nscript: train.py\ngpus: auto\n"
+    node = project.node(job)
+    assert "--multi_gpu" not in map(str, node.argv)
+    assert "distributed_type: MULTI_GPU" in str(dict(node.files)["accelerate.yaml"])
+    assert "--multi_gpu" in map(str, project.node(job.replace("auto", "2")).argv)
