@@ -266,6 +266,8 @@ class RunRecord(Record):
     rank_logs: bool = False  # whether each rank writes a log of its own
     ranks: Nullable[int] = None  # ranks planned on this node
     single: Nullable[str] = None  # main, child, shell or mpi, see launchers.Command
+    start: str | None = None  # direct: the ranks are started without their launcher
+    peer_grace: float | None = None  # seconds that they may then go on where one has failed
     cwd: str = ""  # working directory of the job
     place: str | None = None  # the project's folder on its host, of a run on hosts
     tree: str | None = None  # the run's own copy of that folder; missing: it has none
@@ -470,6 +472,7 @@ class NodeSummary(Record):
     stop_origin: str | None = None  # who sent the signal that stopped it
     alive: int | None = None  # processes that are left
     run: str | None = None  # its own run there, of a node that was started by hand
+    start: str | None = None  # direct: its ranks were started without their launcher
 
 
 class StatusSummary(Record):
@@ -504,6 +507,7 @@ class StatusSummary(Record):
     as_of: float | None = None  # last status of a dead supervisor, since 1970
     last_sign_at: float | None = None  # last sign of life, since 1970
     nodes: Sequence[NodeSummary] = ()  # state of each of several nodes
+    start: str | None = None  # direct: the ranks were started without their launcher
 
 
 class Status(StatusSummary):

@@ -82,3 +82,8 @@ def name_ranks(ranks: Iterable[int]) -> str:
             parts.append([number])
     words = ", ".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
     return f"rank{'s' if len(numbers) > 1 else ''} {words}"
+
+
+def starter(start: str | None) -> str:
+    """Return what starts the ranks of a run, as messages call it; `start` is that of run.json."""
+    return "the launcher" if start is None else "the starter of the ranks"

@@ -132,6 +132,8 @@ def _run_record(
         python=str(node.interpreter.path),
         gpus=preflight.visible_gpus(node, environ),
     )
+    if node.ranks is not None:
+        record.start, record.peer_grace = "direct", node.ranks.grace
     if node.evidence:
         record.evidence = list(node.evidence)
     record.update(RunRecord.from_json(supervision_json(plan.supervision)))

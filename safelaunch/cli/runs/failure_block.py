@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from safelaunch.cli.output import escape, wrap
 from safelaunch.runtime.failure import blame
-from safelaunch.runtime.units import duration, name_ranks
+from safelaunch.runtime.units import duration, name_ranks, starter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,10 +28,10 @@ _MAX_STEPS = 4  # of a remedy; `diagnose` shows all
 _STEP_LINES = 6
 
 
-def block(failure: Failure, width: int, run: str = "") -> list[str]:
+def block(failure: Failure, width: int, run: str = "", start: str | None = None) -> list[str]:
     """Return the lines about a failure, at most `width` columns where that is possible.
 
-    With `run`, the id of the run, also the command that shows its log.
+    With `run`, the id of the run, also the command that shows its log. `start` is of its status.
     """
     width = max(width, _MIN_WIDTH)
     lines = headline("failure", _headline(failure), failure.whole_message, width)
@@ -51,12 +51,12 @@ def block(failure: Failure, width: int, run: str = "") -> list[str]:
         if frame is not None and frame.file:
             place = f", {os.path.basename(frame.file)}:{frame.line}"
         lines += labelled("cause", f"{cause.what}{place}", width, 3)
-    lines += _others(failure, width)
+    lines += _others(failure, width, starter(start))
     if failure.proof:  # of a hang: what each rank does
         lines += labelled("proof", failure.proof, width, 6)
     lines += _nccl(failure, width)
     lines += _output(failure, width)
-    lines += _log(failure, width, run)
+    lines += _log(failure, width, run, starter(start))
     if failure.remedy:
         lines += steps(failure.remedy[:_MAX_STEPS], width)
     elif failure.advice:
@@ -124,7 +124,7 @@ def _stack(failure: Failure, width: int) -> list[str]:
     return with_label("stack", lines)
 
 
-def _others(failure: Failure, width: int) -> list[str]:
+def _others(failure: Failure, width: int, name: str) -> list[str]:
     """Return what the other ranks did after it, one line for each group of ranks."""
     groups: dict[str, list[RankFailure]] = {}
     for other in failure.others:
@@ -133,7 +133,7 @@ def _others(failure: Failure, width: int) -> list[str]:
     lines: list[str] = []
     for what, members in list(groups.items())[:_MAX_GROUPS]:
         after = _after([member.after for member in members])
-        text = f"{_ranks(members)}{after}: {what}"
+        text = f"{_ranks(members, name)}{after}: {what}"
         lines += labelled("" if lines else "then", text, width, 2 if len(groups) == 1 else 1)
     if len(groups) > _MAX_GROUPS:
         lines.append(" " * _LABEL + f"and {len(groups) - _MAX_GROUPS} other errors")
@@ -153,12 +153,12 @@ def _after(times: Sequence[float | None]) -> str:
     return f", {short} to {high} later"
 
 
-def _ranks(members: Sequence[RankFailure]) -> str:
-    """Return `rank 0`, `ranks 0, 2-5`, or `the launcher`, which has no rank."""
+def _ranks(members: Sequence[RankFailure], name: str) -> str:
+    """Return `rank 0`, `ranks 0, 2-5`, or the name of the launcher, which has no rank."""
     numbers = sorted(member.rank for member in members if member.rank is not None)
     if not numbers:
         hosts = list(dict.fromkeys(member.host for member in members if member.host))
-        return "the launcher" + (f" on {', '.join(hosts[:3])}" if hosts else "")
+        return name + (f" on {', '.join(hosts[:3])}" if hosts else "")
     return name_ranks(numbers)
 
 
@@ -177,7 +177,7 @@ def _output(failure: Failure, width: int) -> list[str]:
     return with_label("output", lines)
 
 
-def _log(failure: Failure, width: int, run: str) -> list[str]:
+def _log(failure: Failure, width: int, run: str, name: str) -> list[str]:
     """Return the command that shows the log, or that the log is empty."""
     if not run:
         return []
@@ -188,7 +188,7 @@ def _log(failure: Failure, width: int, run: str) -> list[str]:
         option = f"--launcher{node}" if failure.rank is None else f"--rank {failure.rank}"
         place = f"on {failure.host}: " if failure.run else ""
         return with_label("log", [f"{place}{command} {option}"])
-    source = "the launcher" if failure.rank is None else f"rank {failure.rank}"
+    source = name if failure.rank is None else f"rank {failure.rank}"
     text = f"{source} printed nothing; all ranks:"
     fits = _LABEL + len(f"{text} {command}") <= width
     return with_label("log", [f"{text} {command}"] if fits else [text, command])

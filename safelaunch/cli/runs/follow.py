@@ -14,7 +14,7 @@ from safelaunch.runs import store
 from safelaunch.runs.access import LogRequest
 from safelaunch.runtime import run_state
 from safelaunch.runtime.monitor import leftovers
-from safelaunch.runtime.units import duration, quantity
+from safelaunch.runtime.units import duration, quantity, starter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,7 +98,7 @@ def reasons(run: RunAccess, status: StatusSummary) -> list[str]:
     """Return lines about the failure, hang, restarts and warnings of a run."""
     width = terminal_width() - 2
     failure = run.failure(status)
-    lines = block(failure, width, run.id) if failure is not None else []
+    lines = block(failure, width, run.id, status.start) if failure is not None else []
     hang = status.hang
     if hang is not None:
         if failure is None or failure.class_name != "hang":  # else the block shows it
@@ -203,15 +203,15 @@ def _outliving(status: StatusSummary) -> list[str]:
     """Return what is to be said of processes that outlive the launcher, or have outlived it."""
     names = leftovers.describe(status.leftover_processes)
     if names and status.state == "running":
-        return [f"the launcher has ended with {status.exit_code}, still running: {names}"]
+        name = starter(status.start)
+        return [f"{name} has ended with {status.exit_code}, still running: {names}"]
     if not status.leftovers:
         return []
     verb = "was" if status.leftovers == 1 else "were"
     waited = max([process.waited for process in status.leftover_processes], default=0.0)
     after = f" after {duration(waited)}: {names}" if names else ""
-    return [
-        f"{quantity(status.leftovers, 'process')} outlived the launcher and {verb} stopped{after}"
-    ]
+    text = f"{quantity(status.leftovers, 'process')} outlived {starter(status.start)}"
+    return [f"{text} and {verb} stopped{after}"]
 
 
 def short_state(status: StatusSummary | NodeSummary) -> str:
@@ -225,7 +225,7 @@ def short_state(status: StatusSummary | NodeSummary) -> str:
     if shown in ("succeeded", "running", "pending"):
         return shown
     if status.signal:
-        return f"{shown}, the launcher was ended by {status.signal}"
+        return f"{shown}, {starter(status.start)} was ended by {status.signal}"
     if shown == "failed" and code == 0:
-        return "failed, though the launcher ended with 0"
+        return f"failed, though {starter(status.start)} ended with 0"
     return shown if code is None else f"{shown}, exit code {code}"

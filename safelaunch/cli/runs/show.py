@@ -121,6 +121,8 @@ def _job(run: store.Run, status: Status) -> Iterator[Row]:
     record = RunRecord.read(run.node_dir)
     yield "job", (record is not None and record.job_file) or "a pasted line", 0
     yield "launcher", f"{plan.launcher or 'unknown'}, profile {plan.profile or 'none'}", 0
+    if status.start is not None:
+        yield "launcher", "the ranks were started without it (`start: direct`)", 0
     if plan.manual_node is not None:
         joined = "" if status.nodes else "; no other node that safelaunch started has joined"
         yield "node", f"{plan.manual_node}{joined}", 3
@@ -152,13 +154,14 @@ def _local_time(seconds: float) -> str:
 def _processes(shown: store.ShownRun, waits: bool) -> Iterator[Row]:
     """Yield the running processes of each node: between two attempts only the supervisor."""
     nodes: Sequence[store.ShownNode | store.ShownRun] = shown.nodes or [shown]
+    kind = "launcher" if shown.start is None else "starter"
     for node in nodes if shown.state == "running" else ():
         pids = node.pids
         ranks = {} if waits else pids.ranks
         if not (pids.supervisor or pids.launcher or ranks):
             continue  # it was started by hand elsewhere
         parts = [] if pids.supervisor is None else [f"supervisor {pids.supervisor}"]
-        parts += [] if waits or pids.launcher is None else [f"launcher {pids.launcher}"]
+        parts += [] if waits or pids.launcher is None else [f"{kind} {pids.launcher}"]
         parts += [f"rank {rank} {pid}" for rank, pid in list(ranks.items())[:_MAX_RANKS]]
         if len(ranks) > _MAX_RANKS:
             parts.append(f"and {len(ranks) - _MAX_RANKS} more ranks (--json has them)")

@@ -28,6 +28,7 @@ from safelaunch.runtime.records import (
     StackFrame,
 )
 from safelaunch.runtime.signatures import advice, classes, tracebacks
+from safelaunch.runtime.units import starter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class EndedAttempt:
         self.launcher.code, self.launcher.signal = launcher["exit_code"], launcher["signal"]
         self.launcher.died_ns = launcher.get("time_ns", 0)
         self.launcher.pid = launcher.get("pid", 0)
+        self.launcher.start = run.start
         self.leftovers = launcher.get("leftovers", ())  # pids that were ended after it
 
 
@@ -97,7 +99,7 @@ def find(  # noqa: PLR0917 - each is another piece of evidence
         if not attempt.launcher.failed:
             return None, [warning]
         first = blame.ProcessFailure(attempt.launcher)
-        first.what = f"the launcher exited with code {attempt.launcher.code}"
+        first.what = f"{starter(run.start)} exited with code {attempt.launcher.code}"
         return _to_failure(first, [], attempt, oom_kills.Kills()), [warning]
 
 
@@ -130,7 +132,8 @@ def _find(
         return None, warnings
     if launcher.code == 0 and not launcher.failed:
         hint = f": {WAY_OUT}" if attempt.run.single == "shell" else ""
-        warnings.append(f"the launcher ended with 0, although a rank failed{hint}")
+        name = starter(attempt.run.start)
+        warnings.append(f"{name} ended with 0, although a rank failed{hint}")
     first = _first(failures, attempt, kills)
     others = [failure for failure in failures if failure is not first]
     if not first.left_early and (first.role != "root" or first.name in classes.CASCADES):
@@ -148,6 +151,8 @@ def _ends(
     launcher = attempt.launcher
     text = log_tails.read(launcher.log)
     block = elastic_report.parse(text)
+    if attempt.run.start is not None:
+        block = {}  # there is no agent: such a block is of what a rank has started
     if attempt.run.single in ("main", "child"):
         # one rank is planned: that one has started any other rank, also of a block
         starts = [end for end in starts if end.rank == 0]
@@ -158,6 +163,8 @@ def _ends(
     rank_ends.add_block(ends, starts, block, attempt.logs, failed=launcher.failed)
     signalled = elastic_report.signalled_pids(text)
     rank_ends.mark_signals(ends, block, signalled, launcher.died_ns)
+    if attempt.run.start is not None and not launcher.signal:
+        rank_ends.mark_signals_in_grace(ends, attempt.run.peer_grace or 0.0)
     return ends, starts
 
 

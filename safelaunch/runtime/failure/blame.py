@@ -9,7 +9,7 @@ from __future__ import annotations
 from safelaunch.runtime.failure import dataloader, elastic_report, last_words, log_tails
 from safelaunch.runtime.monitor import oom_kills
 from safelaunch.runtime.signatures import advice, classes
-from safelaunch.runtime.units import size
+from safelaunch.runtime.units import size, starter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -374,13 +374,14 @@ def launcher_failure(end: ProcessEnd, kills: Kills) -> ProcessFailure:
         return failure
     failure.name = "killed-by-signal"
     how = describe_signal(signal)
-    failure.what = "the launcher was " + (how if how.startswith("killed") else f"ended by {signal}")
+    name = starter(end.start)
+    failure.what = f"{name} was {how if how.startswith('killed') else f'ended by {signal}'}"
     if signal == "SIGKILL":
         failure.name = "killed"
         # a code above 128 is that of a shell, for one of its children
         failure.proof = oom_kills.proof(kills, [end.pid] if end.signal else kills.run, end.pid)
         if failure.proof:
-            failure.name, failure.what = "host-oom", "the launcher was killed: out of memory"
+            failure.name, failure.what = "host-oom", f"{name} was killed: out of memory"
     return failure
 
 
@@ -399,13 +400,18 @@ def _from_launcher_log(failure: ProcessFailure) -> None:
         failure.what = one_line(f"{failure.error.type}: {failure.error.message}")
     else:
         lines = [line for line in log_tails.last_lines(text) if line.strip()]
-        failure.what = f"the launcher exited with code {failure.code}"
+        failure.what = f"{starter(failure.end.start)} exited with code {failure.code}"
         if lines:
             failure.what = one_line(f"{failure.what}: {lines[-1]}")
 
 
 def exit_signal(end: ProcessEnd) -> str:
-    """Return the signal that ended a process, also by its exit code as shells count it, or ""."""
+    """Return the signal that ended a process, also by its exit code as shells count it, or "".
+
+    A code of start_ranks.py may be that of a rank; it dies of its own signals.
+    """
+    if end.start is not None:
+        return end.signal
     if not end.signal and end.code is not None and 128 < end.code <= 128 + 64:  # noqa: PLR2004
         return elastic_report.signal_name(end.code - 128)
     return end.signal
@@ -414,7 +420,7 @@ def exit_signal(end: ProcessEnd) -> str:
 def launcher_signal(end: ProcessEnd) -> str:
     """Return the signal that ended a launcher, or "": its status, its code, or its own log."""
     signal = exit_signal(end)
-    if signal or not end.code:
+    if signal or not end.code or end.start is not None:
         return signal
     for line in log_tails.last_lines(log_tails.read(end.log), LAST_LINES):
         _, prefix, rest = line.partition("SignalException: Process ")

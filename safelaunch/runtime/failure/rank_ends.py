@@ -62,6 +62,7 @@ class ProcessEnd:
         self.threads: list[RaisedException] = []  # exceptions of other threads than the main one
         self.fatal = ""  # text of faulthandler
         self.job_succeeded = False  # the launcher ended with 0
+        self.start: str | None = None  # of a launcher: direct for start_ranks.py, see run.json
 
     @property
     def time_ns(self) -> int:
@@ -285,6 +286,17 @@ def mark_signals(
             continue
         is_after = 0 < launcher_ns < end.died_ns
         end.from_outside = not is_after and end.signal == entry.signal
+
+
+def mark_signals_in_grace(ends: list[ProcessEnd], grace: float) -> None:
+    """Mark the ranks that a signal ended before their starter sends one to anybody.
+
+    It waits for `grace` seconds after the first end that was no good one.
+    """
+    first = min([end.time_ns for end in ends if end.failed and end.time_ns], default=0)
+    sent_ns = first + int(grace * 10**9) - LAG
+    for end in ends:
+        end.from_outside = bool(end.signal) and 0 < end.died_ns < sent_ns
 
 
 def _nanoseconds(text: str) -> int:

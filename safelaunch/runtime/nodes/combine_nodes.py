@@ -121,7 +121,7 @@ def _summary(node: NodeState) -> NodeSummary:
     return NodeSummary(
         node=node.number, host=node.host, state=own.state, exit_code=own.exit_code,
         signal=own.signal, reason=own.reason, stopped_by=own.stopped_by, alive=own.alive,
-        stop_origin=own.stop_origin,
+        stop_origin=own.stop_origin, start=own.start,
     )  # fmt: skip
 
 

@@ -15,8 +15,9 @@ TORCHELASTIC_ERROR_FILE of its own, in a session of its own, as torch's elastic 
 
 Where a rank fails, the others may go on for `--grace` seconds: what they lost, and their own
 traceback, is worth more than their time. Then they get TERM and, after PATIENCE, KILL. TERM, INT,
-HUP and QUIT go on to all ranks. The exit code is that of the first rank that failed, of a signal
-128 + its number, as in a shell.
+HUP and QUIT go on to all ranks, and the same one again ends them by KILL. The exit code is that of
+the first rank that failed, of a signal 128 + its number, as in a shell. Where no rank had failed
+before, a signal that ends the ranks ends this process too: so a code is always that of a rank.
 
 With `--preload` this process imports the modules, and each rank is a fork of it
 (safelaunch_preload.py).
@@ -192,18 +193,33 @@ def run(words: "list[str]", environment: "dict[str, str]") -> "NoReturn":
         os._exit(NOT_RUN)
 
 
-def end(ranks: Ranks, signum: int) -> None:
-    """End what still runs: the signal, then KILL."""
+def end(ranks: Ranks, signum: int, received: int = 0) -> None:
+    """End what still runs: the signal, then KILL, at once where `received` comes again."""
     ranks.send(signum)
     for patience, following in ((PATIENCE, signal.SIGKILL), (AFTER_KILL, 0)):
         until = time.monotonic() + patience
         while ranks.running and time.monotonic() < until:
             again = ranks.wait(until)
             if again in STOPS:
+                if again == received and following:
+                    break
+                received = received or again
                 ranks.send(again)
             ranks.update()
         if ranks.running and following:
             ranks.send(following)
+
+
+def die(signum: int) -> int:
+    """End this process as the signal does; return the code for it where that is not possible."""
+    if signum == signal.SIGQUIT:
+        import resource  # noqa: PLC0415 - a start does without it
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # nobody wants to look into this process
+    signal.signal(signum, signal.SIG_DFL)
+    os.kill(os.getpid(), signum)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signum})
+    return 128 + signum
 
 
 def follow(ranks: Ranks, grace: float) -> int:
@@ -214,10 +230,12 @@ def follow(ranks: Ranks, grace: float) -> int:
         if ranks.update() and until is None:
             until = time.monotonic() + grace
         if signum in STOPS:
-            end(ranks, signum)
-            return ranks.code or 128 + signum
+            code = ranks.code
+            end(ranks, signum, signum)
+            return code or die(signum)
         if until is not None and ranks.running and time.monotonic() >= until:
             end(ranks, signal.SIGTERM)
+            break  # also where one of them, in a driver, has outlived KILL
     return ranks.code
 
 

@@ -16,7 +16,7 @@ from safelaunch.runtime import cgroup, processes, rank_exits
 from safelaunch.runtime.logs import merger
 from safelaunch.runtime.supervise import launch, log_pipes
 from safelaunch.runtime.supervise.control import DEFAULT_GRACE, SMOKE, Control, readable
-from safelaunch.runtime.units import duration, quantity
+from safelaunch.runtime.units import duration, quantity, starter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class Attempt:
         self.journal = journal
         self.control = control
         self.subreaper = subreaper
+        self.starter = starter(self.run.start)  # as messages call the launcher
         self.launcher = 0
         self.launcher_start = 0
         self.wait_status: int | None = None
@@ -303,7 +304,7 @@ class Attempt:
             running = leftovers.describe(status.leftover_processes)
             self.journal.event("launcher-ended", exit_code=status.exit_code, running=running)
             self.journal.notify(
-                f"the launcher has ended with {status.exit_code}; still running: {running}"
+                f"{self.starter} has ended with {status.exit_code}; still running: {running}"
             )
         self.journal.save()
 
@@ -370,7 +371,7 @@ class Attempt:
         names = [f"{process.pid} {process.command}" for process in processes_]
         self.journal.event("leftovers", processes=len(left), names=names[:20], waited=waited)
         self.journal.notify(
-            f"{quantity(len(left), 'process')} outlived the launcher by {duration(waited)}, "
+            f"{quantity(len(left), 'process')} outlived {self.starter} by {duration(waited)}, "
             f"{leftovers.describe(processes_)}: stopping"
         )
         self._end_rest(self._descendants, LEFTOVER_GRACE)

@@ -57,6 +57,7 @@ class Journal:
             created_at=run.created_at,
             backend=run.backend,
             socket=run.socket,
+            start=run.start,
         )
 
     def open(self) -> None:

@@ -226,25 +226,28 @@ def _ended_itself(
 
 
 def leftover_failure(
-    ends: Sequence[LeftoverEnd], ranks: Sequence[RankExit], single: str | None
+    ends: Sequence[LeftoverEnd],
+    ranks: Sequence[RankExit],
+    single: str | None,
+    name: str = "the launcher",
 ) -> Failure | None:
     """Return how what outlived the launcher failed the run, None where it did not.
 
     How a rank ended is judged with its record. A program that was idle and had to be ended counts
-    where no rank has ended by itself: it may be a server of the others.
+    where no rank has ended by itself: it may be a server of the others. `name` is the launcher's.
     """
     pids = {start.pid for start in ranks}
     has_finished = single != "shell" or any(start.code == 0 for start in ranks)
     for end in ends:
-        name, pid = describe([end.process]), end.process.pid
+        program, pid = describe([end.process]), end.process.pid
         if end.wait_status is None and not has_finished:
-            what = f"{name} outlived the launcher, and was ended after {duration(IDLE_AFTER)} "
+            what = f"{program} outlived {name}, and was ended after {duration(IDLE_AFTER)} "
             what += "without CPU time and output"
             return Failure(pid=pid, what=what, advice=WAIT)
         code, signal = rank_exits.decode(end.wait_status or 0)
         if pid not in pids and code and signal not in blame.AT_ONCE:
             how = blame.describe_signal(signal) if signal else f"exited with code {code}"
-            what = f"{name}, which had outlived the launcher, {how}"
+            what = f"{program}, which had outlived {name}, {how}"
             return Failure(pid=pid, what=what, exit_code=code, signal=signal, advice=READ)
     return None
 
@@ -252,7 +255,7 @@ def leftover_failure(
 def _set_leftover_failure(outcome: Outcome, attempt: Attempt) -> bool:
     """Let the run fail by a program that outlived the launcher; return whether one failed."""
     ranks = [start for starts in attempt.exits.by_rank.values() for start in starts]
-    end = leftover_failure(attempt.leftover_ends, ranks, outcome.run.single)
+    end = leftover_failure(attempt.leftover_ends, ranks, outcome.run.single, attempt.starter)
     if end is None:
         return False
     failure = outcome.failure = _failure(attempt, None, end.what)

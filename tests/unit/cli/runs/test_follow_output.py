@@ -43,6 +43,32 @@ def test_a_stopped_run_names_who_stopped_it() -> None:
     assert killed == "stopped by Ctrl-C, SIGKILL after the grace"
 
 
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ({"state": "failed", "signal": "SIGTERM"}, "failed, % was ended by SIGTERM"),
+        ({"state": "failed", "exit_code": 0}, "failed, though % ended with 0"),
+        ({"state": "failed", "leftovers": 2}, "failed, 2 processes outlived % and were stopped"),
+        (
+            {
+                "state": "running",
+                "exit_code": 0,
+                "leftover_processes": [{"pid": 7, "command": "python w.py"}],
+            },
+            "running, % has ended with 0, still running: python w.py (pid 7)",
+        ),
+    ],
+    ids=["signal", "success", "leftovers", "work"],
+)
+@pytest.mark.parametrize(
+    ("start", "name"), [(None, "the launcher"), ("direct", "the starter of the ranks")]
+)
+def test_what_started_the_ranks_is_called_by_its_name(
+    data: dict[str, object], words: str, start: str | None, name: str
+) -> None:
+    assert describe(Status.from_json({**data, "start": start})) == words.replace("%", name)
+
+
 HEADLINES = {
     "a killed launcher": {
         "state": "failed", "exit_code": 137, "signal": "SIGKILL", "leftovers": 4, "elapsed": 9.0,

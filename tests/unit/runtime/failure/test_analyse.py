@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import signal as signals
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -624,6 +625,71 @@ def test_torchruns_localhost_is_this_machine(node: Node) -> None:
     node.ended(1, 0, code=137, signal="SIGKILL")
     agents_words(node, stopped=[0], signalled=[0, 1])
     assert node.find()[0]["host"] == os.uname().nodename
+
+
+def direct(node: Node, grace: float = 5.0) -> None:
+    """Let the ranks have been started without a launcher."""
+    node.run |= {"start": "direct", "peer_grace": grace}
+
+
+def starter(code: int = 0, signal: str = "") -> dict[str, Any]:
+    """Return how the starter of ranks ended: a code is that of a rank."""
+    return {"exit_code": code, "signal": signal, "time_ns": START + 9000 * MS}
+
+
+@pytest.mark.parametrize("signal", ["SIGTERM", "SIGKILL", "SIGINT", "SIGHUP"])
+def test_the_code_of_a_starter_is_that_of_the_rank_which_a_signal_ended(
+    node: Node, signal: str
+) -> None:
+    direct(node)
+    node.ended(1, 0, signal=signal)
+    node.ended(0, 5010, signal="SIGTERM")
+    failure, _ = node.find(starter(128 + signals.Signals[signal]))
+    assert (failure["rank"], failure["signal"]) == (1, signal)
+    assert [(other["rank"], other["role"]) for other in failure["others"]] == [(0, "cascade")]
+
+
+@pytest.mark.parametrize("noted", [0, 40], ids=["noted-first", "noted-late"])
+def test_a_signal_in_the_grace_is_not_of_the_starter(node: Node, noted: float) -> None:
+    direct(node)
+    node.raised(1, "RuntimeError", CLOSED, ms=10)
+    node.ended(2, noted, signal="SIGTERM")
+    node.ended(0, 5020, signal="SIGTERM")
+    failure, _ = node.find(starter(1))
+    assert (failure["rank"], failure["what"]) == (2, "ended by SIGTERM from outside the run")
+
+
+def test_without_a_grace_a_signal_may_be_of_the_starter(node: Node) -> None:
+    direct(node, grace=0.0)
+    node.raised(1, "KeyError", "'labels'", ms=10)
+    node.ended(0, 20, signal="SIGTERM")
+    failure, _ = node.find(starter(1))
+    assert (failure["rank"], failure["what"]) == (1, "KeyError: 'labels'")
+
+
+def test_a_starter_that_a_signal_ends_is_to_blame_for_the_ranks(node: Node) -> None:
+    direct(node)
+    node.ended(0, 0, signal="SIGTERM")
+    node.ended(1, 0, signal="SIGTERM")
+    failure, _ = node.find(starter(143, "SIGTERM"))
+    what = "the starter of the ranks was ended by SIGTERM"
+    assert (failure["rank"], failure["what"]) == (None, what)
+
+
+def test_without_an_agent_a_block_of_torchrun_names_no_rank(node: Node) -> None:
+    direct(node)
+    agents_words(node, stopped=[], signalled=[3])
+    node.ended(1, 0, code=7)
+    failure, _ = node.find(starter(7))
+    assert (failure["rank"], failure["others"]) == (1, [])
+
+
+def test_a_starter_that_starts_nothing_is_named_as_one(node: Node) -> None:
+    direct(node)
+    node.log("launcher", "setup.sh: no such file\n")
+    failure, _ = node.find(starter(1))
+    what = "the starter of the ranks exited with code 1: setup.sh: no such file"
+    assert (failure["rank"], failure["what"]) == (None, what)
 
 
 # -- what the job had around it --------------------------------------------------------------------
