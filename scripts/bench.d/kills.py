@@ -10,6 +10,7 @@ import os
 import random
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rows import Row
@@ -45,17 +46,32 @@ def matrix() -> Iterator[Row]:
         [(str(case), kills.run_case, case) for case in kills.CASES],
         KILLS_AT_A_TIME,
     )
+    yield _row(
+        "kill matrix of ranks that are started directly: the same signals, the stated end",
+        [(str(case), kills.run_case, case) for case in kills.DIRECT],
+        KILLS_AT_A_TIME,
+    )
+    direct_cascade = partial(cascade.one_cascade, by="direct")
     ranks = [random.randrange(cascade.RANKS) for _ in range(CASCADES)]  # noqa: S311 - no secret
     yield _row(
         "cascades under torchrun: rank and traceback of the first of four failures named, the "
         "others 20 ms later",
         [(f"cascade from rank {rank}", cascade.one_cascade, rank) for rank in ranks],
     )
+    yield _row(
+        "cascades of ranks that are started directly",
+        [(f"cascade from rank {r}, started directly", direct_cascade, r) for r in ranks],
+    )
     # one random moment in each of twenty equal parts: all of a run's life is met
     at = [moments.SPAN * (n + random.random()) / KILLS for n in range(KILLS)]  # noqa: S311
     yield _row(
         "supervisors killed at random moments of a run with two attempts: shown, stopped, cleaned",
         [(f"supervisor killed after {moment:.3f} s", moments.kill_at, moment) for moment in at],
+    )
+    direct_kill = partial(moments.kill_at, by="direct")
+    yield _row(
+        "supervisors of ranks that are started directly, killed at random moments",
+        [(f"supervisor killed after {moment:.3f} s, direct", direct_kill, moment) for moment in at],
     )
     yield _two_machines()
     cuts = tests("support.faults.connection_cuts")

@@ -98,6 +98,11 @@ class Place:
         keys = {"launcher": "torchrun", "processes": count, "pythonpath": path, **keys}
         return self.job(program, name, **keys)
 
+    def direct(self, program: str, count: int = 2, name: str = "job", **keys: object) -> str:
+        """Write a job of several ranks that are started without a launcher."""
+        keys = {"launcher": "torchrun", "processes": count, "start": "direct", **keys}
+        return self.job(program, name, **keys)
+
     def shell(self, script: str, name: str = "job", **keys: object) -> str:
         """Write a job that runs a bash script."""
         command = ["bash", "-c", script]

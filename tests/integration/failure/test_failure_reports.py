@@ -138,9 +138,18 @@ def test_an_exception_in_a_thread_is_a_warning_where_the_run_ends_well(place: Pl
     assert "ValueError: lost batch" in str(shown.get("warning"))
 
 
-@pytest.mark.parametrize("rank", [0, 2, 3])
-def test_the_first_failure_is_told_from_what_it_caused(tmp_path: Path, rank: int) -> None:
-    assert one_cascade(rank, str(tmp_path), real=False) is None
+@pytest.mark.parametrize(
+    ("rank", "by"),
+    [
+        (0, "stand-in"),
+        (2, "stand-in"),
+        (3, "stand-in"),
+        pytest.param(0, "direct", marks=pytest.mark.train),
+        pytest.param(3, "direct", marks=pytest.mark.train),
+    ],
+)
+def test_the_first_failure_is_told_from_what_it_caused(tmp_path: Path, rank: int, by: str) -> None:
+    assert one_cascade(rank, str(tmp_path), by=by) is None
 
 
 # -- launchers that hide it ------------------------------------------------------------------------

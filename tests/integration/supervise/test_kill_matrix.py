@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from support.faults.kill_matrix import CASES, Case, run_case
+from support.faults.kill_matrix import CASES, DIRECT, Case, run_case
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,6 +21,17 @@ OUTSIDE = (
 INSIDE = (Case("INT", "launcher", "accelerate"), Case("KILL", "rank", "torchrun"))
 
 
+# of ranks without a launcher one of each row: a start takes a second
+DIRECT_SAMPLE = (
+    Case("TERM", "client", "torchrun", "direct"),
+    Case("KILL", "tmux", "accelerate", "direct"),
+    Case("KILL", "supervisor", "torchrun", "direct"),
+    Case("TERM", "launcher", "accelerate", "direct"),
+    Case("KILL", "launcher", "torchrun", "direct"),
+    Case("TERM", "rank", "torchrun", "direct"),
+)
+
+
 @pytest.mark.parametrize("case", OUTSIDE, ids=str)
 def test_a_signal_to_what_runs_a_launcher_leaves_the_job(case: Case, tmp_path: Path) -> None:
     assert case in CASES
@@ -31,4 +42,13 @@ def test_a_signal_to_what_runs_a_launcher_leaves_the_job(case: Case, tmp_path: P
 @pytest.mark.parametrize("case", INSIDE, ids=str)
 def test_a_signal_to_a_real_launcher_or_its_rank_ends_the_job(case: Case, tmp_path: Path) -> None:
     assert case in CASES
+    assert run_case(case, str(tmp_path)) is None
+
+
+@pytest.mark.train
+@pytest.mark.parametrize("case", DIRECT_SAMPLE, ids=str)
+def test_a_signal_to_a_part_of_a_direct_start_has_its_stated_end(
+    case: Case, tmp_path: Path
+) -> None:
+    assert case in DIRECT
     assert run_case(case, str(tmp_path)) is None

@@ -225,8 +225,15 @@ def test_a_supervisor_killed_while_it_waits_leaves_a_lost_run(place: Place) -> N
     assert place.json("stop", run)["state"] == "stopped"
 
 
-@pytest.mark.parametrize("part", [0.1, 0.5])
+@pytest.mark.parametrize(
+    ("part", "by"),
+    [
+        (0.1, "stand-in"),
+        (0.5, "stand-in"),
+        pytest.param(0.3, "direct", marks=pytest.mark.train),
+    ],
+)
 def test_a_supervisor_killed_at_any_moment_leaves_a_run_that_can_be_cleaned(
-    tmp_path: Path, part: float
+    tmp_path: Path, part: float, by: str
 ) -> None:
-    assert kill_at(part * SPAN, str(tmp_path)) is None
+    assert kill_at(part * SPAN, str(tmp_path), by=by) is None

@@ -52,19 +52,22 @@ def _diagnosed(place: Place, rank: int, token: str) -> None:
     holds(f"bad batch {token}", first["line"], "line of the diagnosis")
 
 
-def one_cascade(rank: int, root: str | None = None, *, real: bool = True) -> str | None:
+def one_cascade(rank: int, root: str | None = None, *, by: str = "torchrun") -> str | None:
     """Let that rank fail first; return None, or what was told wrongly.
 
-    `real`: under torchrun, which ends the others itself; else under the stand-in, which does not.
+    `by` starts the ranks: torchrun, which ends the others itself; its stand-in, or a direct start,
+    which do not.
     """
 
     def act(place: Place) -> None:
         token = secrets.token_hex(4)
-        start = place.job if real else place.ranks
-        count = {"launcher": "torchrun", "processes": RANKS} if real else {"count": RANKS}
+        start = {"stand-in": place.ranks, "direct": place.direct}.get(by, place.job)
+        count = {"launcher": by, "processes": RANKS} if by == "torchrun" else {"count": RANKS}
         job = start(PROGRAM, args=[str(rank), token], profile="cpu", **count)
         place.cli("run", "--follow", job, code=1, timeout=START_LIMIT)
-        failure = place.json("show")["failure"]
+        shown = place.json("show")
+        check(shown.get("start"), "direct" if by == "direct" else None, "start")
+        failure = shown["failure"]
         check(failure["rank"], rank, "rank")
         check(failure["what"], f"ValueError: bad batch {token}", "what")
         check(failure["frame"]["function"], "read_batch", "frame")

@@ -49,15 +49,18 @@ class Case(NamedTuple):
     rank: each of the four ends it (Python dies of INT by KeyboardInterrupt), so the run failed.
     launcher: both are torch's elastic agent, which makes of INT, TERM and HUP a SignalException:
         it passes the signal on to the ranks (agent/server/api.py, `_shutdown(e.sigval)`) and ends
-        with exit code 1. The launcher is to blame then, no rank.
+        with exit code 1. The launcher is to blame then, no rank. Where the ranks are started
+        directly, their starter does the same, and dies of the signal itself.
     """
 
     signal: str
     target: str
     launcher: str
+    start: str = "launcher"
 
     def __str__(self) -> str:
-        return f"{self.signal} to the {self.target} ({self.launcher})"
+        how = "" if self.start == "launcher" else ", ranks started directly"
+        return f"{self.signal} to the {self.target} ({self.launcher}{how})"
 
     @property
     def detaches(self) -> bool:
@@ -73,6 +76,7 @@ class Case(NamedTuple):
 
 TARGETS = ("client", "tmux", "supervisor", "launcher", "rank")
 CASES = tuple(Case(s, t, x) for t in TARGETS for s in SIGNALS for x in LAUNCHERS)
+DIRECT = tuple(case._replace(start="direct") for case in CASES)
 
 
 def run_case(case: Case, root: str | None = None, *, real: bool = True) -> str | None:
@@ -121,7 +125,8 @@ def _start(place: Place, case: Case, *, real: bool) -> str:
     """Start the job and wait until both ranks are up; return the run's id."""
     args = ["detach"] if case.detaches else []
     write = place.job if real else place.ranks
-    job = write(RANK, launcher=case.launcher, processes=2, profile="cpu", args=args)
+    keys: dict[str, Any] = {"launcher": case.launcher, "processes": 2, "profile": "cpu"}
+    job = write(RANK, args=args, start=case.start, **keys)
     if case.target == "client":
         place.popen("run", "--follow", job, stdout=subprocess.DEVNULL)
         runs = place.home / "runs"
@@ -131,6 +136,7 @@ def _start(place: Place, case: Case, *, real: bool) -> str:
     for rank in (0, 1):
         wait_for(lambda r=rank: _size(place, run, r), f"output of rank {rank}", START_LIMIT)  # type: ignore[misc]
     wait_for(lambda: place.json("show", run)["state"] == "running", "running run")
+    check(place.json("show", run).get("start", "launcher"), case.start, "start")
     return run
 
 

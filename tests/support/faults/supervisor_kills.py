@@ -33,11 +33,15 @@ SPAN = 2.5
 OPEN = ("running", "pending", "lost")
 
 
-def kill_at(moment: float, root: str | None = None) -> str | None:
-    """Kill a supervisor so many seconds after its start; return None, or what went wrong."""
+def kill_at(moment: float, root: str | None = None, *, by: str = "stand-in") -> str | None:
+    """Kill a supervisor so many seconds after its start; return None, or what went wrong.
+
+    `by` starts the ranks: the stand-in for torchrun, or a direct start.
+    """
 
     def act(place: Place) -> None:
-        job = place.ranks(PROGRAM, recovery={"backoff": "0.3s", "max_restarts": 1})
+        write = place.direct if by == "direct" else place.ranks
+        job = write(PROGRAM, recovery={"backoff": "0.3s", "max_restarts": 1})
         client = place.popen("run", job)
         run = _killed(place, moment)
         client.communicate(timeout=run_state.START_LIMIT + 15)
