@@ -33,6 +33,7 @@ FOLLOWING = (*FROM_AGENT, "SIGABRT")
 # classes of what native code aborts for
 ABORTS = ("nccl-", "cuda-", "device-", "peer-", "host-oom")
 AT_ONCE = ("SIGTERM", "SIGINT", "SIGHUP")
+LAG = 5 * 10**8  # ns after its peers' failures in which a rank is seen dead that had caused them
 PATIENCE = 5 * SECOND  # torchrun waits 30 s between SIGTERM and SIGKILL, our own grace is 5 s
 INTERRUPTS = ("KeyboardInterrupt", "SignalException")
 # failures that another rank's absence alone may cause
@@ -463,7 +464,14 @@ def left_early(ends: Iterable[ProcessEnd], failures: list[ProcessFailure]) -> li
         return []
     lost = min([failure.time_ns for failure in failures if failure.time_ns] or [0])
     ranks = {failure.rank for failure in failures}  # another step of the same rank is no peer
-    early = [end for end in ends if 0 < end.finished_ns <= lost and end.rank not in ranks]
+    # a process closes its connections before it is seen dead; os._exit leaves no earlier record
+    is_lost = all(f.role == "cascade" or f.name in PEER_MISSING for f in failures)
+    limit = lost + (LAG if lost and is_lost else 0)
+    early = [
+        end
+        for end in ends
+        if 0 < end.finished_ns <= (lost if end.shutdown_ns else limit) and end.rank not in ranks
+    ]
     left: list[ProcessFailure] = []
     for end in sorted(early, key=lambda end: end.finished_ns):
         failure = ProcessFailure(end)

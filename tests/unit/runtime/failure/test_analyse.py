@@ -579,6 +579,22 @@ def test_a_rank_that_ended_with_0_does_not_hide_a_cause(node: Node) -> None:
     assert node.find()[0]["rank"] == 1
 
 
+def test_a_rank_that_ended_past_the_interpreter_is_seen_dead_after_its_peers_lost_it(
+    node: Node,
+) -> None:
+    node.raised(0, "RuntimeError", CLOSED, ms=0)
+    node.record(1, {"kind": "start", "pid": 1001})
+    node.ended(1, 60, code=0)
+    assert node.find()[0]["rank"] == 1
+
+
+def test_a_rank_that_ended_past_the_interpreter_after_a_cause_is_no_reason(node: Node) -> None:
+    node.raised(0, "KeyError", "'x'", ms=0)
+    node.record(1, {"kind": "start", "pid": 1001})
+    node.ended(1, 60, code=0)
+    assert node.find()[0]["rank"] == 0
+
+
 def test_a_rank_that_ended_with_0_after_the_failure_is_no_reason(node: Node) -> None:
     node.raised(0, "RuntimeError", CLOSED, ms=0)
     left(node, 1, ms=50)
