@@ -39,6 +39,7 @@ def matrix() -> Iterator[Row]:
     """Yield how many runs ended as they should, though a part of them was killed or failed."""
     kills = tests("support.faults.kill_matrix")
     cascade = tests("support.faults.cascades")
+    ends = tests("support.faults.rank_failures")
     moments = tests("support.faults.supervisor_kills")
     yield _row(
         "kill matrix: INT, TERM, HUP, KILL to client, tmux, supervisor, launcher, rank under "
@@ -62,6 +63,11 @@ def matrix() -> Iterator[Row]:
         "cascades of ranks that are started directly",
         [(f"cascade from rank {r}, started directly", direct_cascade, r) for r in ranks],
     )
+    for start, name in (("launcher", "under torchrun"), ("direct", "started directly")):
+        yield _row(
+            f"ends of a rank that launchers tell wrongly or not at all, {name}: rank, class, cause",
+            [(f"{case}, {name}", partial(ends.run_case, start=start), case) for case in ends.CASES],
+        )
     # one random moment in each of twenty equal parts: all of a run's life is met
     at = [moments.SPAN * (n + random.random()) / KILLS for n in range(KILLS)]  # noqa: S311
     yield _row(
