@@ -342,7 +342,9 @@ def _to_failure(
     _add_remedy(failure, first, _advice(first, frame, around, kills, disk))
     if failure.is_unrecognised:
         _add_library(failure, frames, around)
-    if failure.role != "root" or failure.class_name == verdict.TIMEOUT:
+    # ranks that went on after a failure were asked for dumps
+    has_grace = attempt.run.start is not None
+    if has_grace or failure.role != "root" or failure.class_name == verdict.TIMEOUT:
         _add_collectives(failure, attempt)
     if (failure.class_name or "").startswith("nccl-"):
         _add_nccl(failure, attempt)

@@ -15,7 +15,7 @@ import stat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
 PREFIXES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
@@ -89,6 +89,17 @@ class FlightRecorder:
         except OSError:
             return
         self.copied = target
+
+
+def request_dumps(stem: str, ranks: Iterable[int]) -> list[int]:
+    """Request a dump of each of these ranks; return those that will write one, beside their pipe.
+
+    `stem` is the one that ranks set for themselves.
+    """
+    recorders = [FlightRecorder(rank, {}, "/", stem) for rank in sorted(ranks)]
+    for recorder in recorders:
+        recorder.request()
+    return [recorder.rank for recorder in recorders if recorder.requested]
 
 
 def _prefixes(environ: dict[str, str]) -> list[str]:

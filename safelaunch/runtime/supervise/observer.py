@@ -10,8 +10,8 @@ import os
 import time
 
 from safelaunch.runtime import processes as runtime_processes
-from safelaunch.runtime.collectives import nccl_log
-from safelaunch.runtime.hang import evidence
+from safelaunch.runtime.collectives import dumps, nccl_log
+from safelaunch.runtime.hang import evidence, flight_recorder
 from safelaunch.runtime.logs import size_cap
 from safelaunch.runtime.messages.ends import NodeEnd
 from safelaunch.runtime.monitor import leftovers, oom_kills, sampler
@@ -80,6 +80,8 @@ class Observer:
         self.nccl: nccl_log.NcclWatch | None = None
         if "nccl" in self.run.evidence:
             self.nccl = nccl_log.NcclWatch(self.journal.dir, attempt.number)
+        # a launcher ends the others at once, which leaves no time for one
+        self.wants_dumps = self.run.start is not None and "flight" in self.run.evidence
         self.not_finite: dict[str, Any] | None = None  # the event of the last NaN losses
         self.memory.add_processes([os.getpid(), attempt.launcher])
 
@@ -120,6 +122,9 @@ class Observer:
 
     def tick(self, attempt: ObservedAttempt) -> str:
         """Check all parts; return why the attempt has to end now, or ""."""
+        if self.wants_dumps and attempt.exits.has_failed():
+            self.wants_dumps = False
+            self._try("dumps", self._request_dumps, attempt)
         now = time.monotonic()
         if now < self.next_look:
             return ""
@@ -130,6 +135,13 @@ class Observer:
         self._try("progress", self._save, now)
         reason = self._limits(now) or self._try("nodes", self._other_nodes, now, attempt)
         return reason or self._try("hang", self._hang, now, attempt) or ""
+
+    def _request_dumps(self, attempt: ObservedAttempt) -> None:
+        """Request of the ranks that live on what they wait in, before their grace is over."""
+        stem = os.path.join(dumps.folder(self.journal.dir, attempt.number), dumps.PREFIX)
+        ranks = flight_recorder.request_dumps(stem, attempt.exits.alive())
+        if ranks:
+            self.journal.event("dumps-requested", ranks=ranks)
 
     def _other_nodes(self, now: float, attempt: ObservedAttempt) -> str:
         """Serve the other nodes; return "node" where one of them ends this one."""

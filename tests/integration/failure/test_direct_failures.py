@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from support.faults.kill_matrix import none_left
 from support.faults.rank_failures import CASES, Case, run_case
+from support.flight_dumps import recorders
 from support.workspace import wait_for
 
 if TYPE_CHECKING:
@@ -55,3 +56,30 @@ def test_a_setup_that_fails_is_no_end_of_a_launcher(place: Place) -> None:
     what = "the starter of the ranks exited with code 3: no such module"
     assert (failure["rank"], failure["what"]) == (None, what)
     assert "launcher" not in shown["screen"].replace("--launcher", "")
+
+
+# rank 0 writes what torch would write, once it is asked to, and waits for ever
+ARMED = """
+import os, time
+if os.environ["RANK"] == "1":
+    while not os.path.exists("waits"): time.sleep(0.01)
+    {}["labels"]
+stem = os.environ["TORCH_NCCL_DEBUG_INFO_PIPE_FILE"]
+with open(stem + "0.pipe", opener=lambda path, _: os.open(path, os.O_RDWR)) as pipe:
+    open("waits", "w").close()
+    pipe.readline()
+os.rename("flight-0", stem + "0")
+open("dumped", "w").close()
+while True: time.sleep(60)
+"""
+
+
+def test_ranks_that_go_on_after_a_failure_are_asked_what_they_wait_in(place: Place) -> None:
+    recorders(2)[0].waits().write(place.project)
+    shown = place.failed(place.direct(ARMED, peer_grace="2s"))
+    failure = shown["failure"]
+    assert (failure["rank"], failure["what"]) == (1, "KeyError: 'labels'")
+    what = failure["collectives"]["what"]
+    assert what.startswith("rank 0 waits in all_reduce 1 of default_pg")
+    assert what.endswith("rank 1 left no dump")
+    assert [event["ranks"] for event in place.events(shown["id"], "dumps-requested")] == [[0]]
