@@ -14,7 +14,7 @@ from support.workspace import Place
 from safelaunch.ssh.connection import connect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from safelaunch.ssh.connection import Connection
@@ -28,6 +28,12 @@ def place(tmp_path: Path) -> Iterator[Place]:
         yield workspace
     finally:
         workspace.close()
+
+
+@pytest.fixture(params=["stand-in", pytest.param("direct", marks=pytest.mark.train)])
+def ranks_job(place: Place, request: pytest.FixtureRequest) -> Callable[..., str]:
+    """Return what writes a job of several ranks, for each way of starting them."""
+    return place.direct if request.param == "direct" else place.ranks
 
 
 @pytest.fixture

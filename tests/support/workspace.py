@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 FAKE = Path(__file__).parent / "fake_torchrun.py"
+# tests of ranks run without a launcher: scripts/test -m "not stand_in" with this variable
+DIRECT = os.environ.get("SAFELAUNCH_TEST_START") == "direct"
 DEADLINE = 90.0  # seconds; a test that passes never waits so long, however slow its machine is
 
 
@@ -89,6 +91,8 @@ class Place:
 
     def ranks(self, program: str, count: int = 2, name: str = "job", **keys: object) -> str:
         """Write a job of several ranks, started by the stand-in for torchrun."""
+        if DIRECT and keys.get("launcher", "torchrun") == "torchrun":
+            return self.direct(program, count, name, **keys)
         torch = self.root / "fake" / "torch" / "distributed"
         torch.mkdir(parents=True, exist_ok=True)
         for folder in (torch, torch.parent):

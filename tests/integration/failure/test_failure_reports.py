@@ -141,9 +141,7 @@ def test_an_exception_in_a_thread_is_a_warning_where_the_run_ends_well(place: Pl
 @pytest.mark.parametrize(
     ("rank", "by"),
     [
-        (0, "stand-in"),
-        (2, "stand-in"),
-        (3, "stand-in"),
+        *(pytest.param(rank, "stand-in", marks=pytest.mark.stand_in) for rank in (0, 2, 3)),
         pytest.param(0, "direct", marks=pytest.mark.train),
         pytest.param(3, "direct", marks=pytest.mark.train),
     ],
@@ -374,6 +372,7 @@ SHOWN = (
 )
 
 
+@pytest.mark.stand_in
 def test_an_exception_shown_by_hand_is_no_failure_where_no_code_was_seen(place: Place) -> None:
     """Python 3.8 has no pidfds, and the launcher is faster than a look at /proc."""
     place.cli("run", "--follow", place.ranks(SHOWN, python=interpreter("3.8")))

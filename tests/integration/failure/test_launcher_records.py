@@ -161,8 +161,11 @@ ENDED = (
 
 
 @pytest.mark.train
-def test_a_rank_that_somebody_ended_is_told_from_those_that_the_agent_ended(place: Place) -> None:
-    job = place.job(ENDED, launcher="torchrun", processes=2, profile="cpu")
+@pytest.mark.parametrize("start", ["launcher", "direct"])
+def test_a_rank_that_somebody_ended_is_told_from_those_that_the_agent_ended(
+    place: Place, start: str
+) -> None:
+    job = place.job(ENDED, launcher="torchrun", processes=2, profile="cpu", start=start)
     failure = place.failed(job)["failure"]
     assert (failure["rank"], failure["what"]) == (1, "ended by SIGTERM from outside the run")
     assert {other["role"] for other in failure["others"]} == {"cascade"}

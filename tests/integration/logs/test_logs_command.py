@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 RAW = b"a\xff\x00b\r\nbar 10%\rbar 20%\r\nlast"
 
 
+@pytest.mark.stand_in
 def test_each_ranks_bytes_land_in_its_own_file(place: Place) -> None:
     program = f"import os\nos.write(1, {RAW!r} + os.environ['RANK'].encode())"
     run = place.start(place.ranks(program))
@@ -31,6 +32,7 @@ def test_stderr_of_a_rank_goes_with_its_stdout(place: Place) -> None:
     assert (place.logs(run) / "rank-1.log").read_text() == "out\nerr\n"
 
 
+@pytest.mark.stand_in
 def test_the_merged_log_has_whole_lines_with_their_rank(place: Place) -> None:
     program = (
         "import os, sys\nr = os.environ['RANK']\n"
@@ -105,6 +107,7 @@ def test_a_flood_is_merged_completely(place: Place) -> None:
     assert (place.logs(run) / "combined.log").read_bytes() == own
 
 
+@pytest.mark.stand_in
 def test_logs_shows_what_is_asked_for(place: Place) -> None:
     program = "import os\nprint('1%', end='\\r')\nprint('2%', end='\\r')\nprint('done')"
     run = place.start(place.ranks(program))
@@ -177,6 +180,7 @@ def test_children_of_a_rank_keep_to_the_ranks_file(place: Place) -> None:
     assert len(list((place.node(run) / "ranks").iterdir())) == 2
 
 
+@pytest.mark.stand_in
 def test_a_launcher_that_pipes_its_ranks_keeps_their_output(place: Place) -> None:
     run = place.start(place.ranks("print('x')", launcher_args={"tee": "3"}))
     place.ended(run)
@@ -210,6 +214,7 @@ def test_ranks_of_any_python_take_their_log(place: Place, version: str) -> None:
     assert (place.logs(run) / "rank-1.log").read_text() == f"{version}\n"
 
 
+@pytest.mark.stand_in
 @pytest.mark.parametrize("version", ["3.8", "3.9", "3.13"])
 def test_any_supported_interpreter_runs_the_supervisor(place: Place, version: str) -> None:
     python = interpreter(version)

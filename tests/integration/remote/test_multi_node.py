@@ -138,9 +138,10 @@ def one_line(text: str) -> str:
 
 
 @pytest.mark.train
-def test_the_ranks_of_a_real_launcher_meet_over_two_hosts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("start", ["launcher", "direct"])
+def test_real_ranks_meet_over_two_hosts(tmp_path: Path, start: str) -> None:
     # `scripts/bench matrix` trains over them, with each launcher
-    assert two_machines.meet("accelerate", str(tmp_path)) is None
+    assert two_machines.meet("accelerate", str(tmp_path), start) is None
 
 
 def test_two_hosts_meet_over_the_card_between_them(trained: Ended) -> None:
@@ -366,6 +367,7 @@ def test_a_node_that_is_stopped_before_a_restart_stops_the_others(far: Place, ne
 ALONE = "import subprocess, sys\nsys.exit(subprocess.call([sys.executable, sys.argv[-1]]))\n"
 
 
+@pytest.mark.stand_in
 def test_nodes_that_train_alone_have_failed(far: Place) -> None:
     file = job(far, "print('alone')")
     (far.root / "fake" / "torch" / "distributed" / "run.py").write_text(ALONE)
@@ -376,6 +378,7 @@ def test_nodes_that_train_alone_have_failed(far: Place) -> None:
 WRAPPED = '["sh", "-c", \'"$@"; exit $?\', "sh", sys.executable, *words]'
 
 
+@pytest.mark.stand_in
 @pytest.mark.parametrize("capture", [True, False])
 @pytest.mark.parametrize("is_wrapped", [True, False])
 def test_a_rank_of_a_smaller_world_ends_before_it_trains(

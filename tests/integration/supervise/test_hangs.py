@@ -18,6 +18,7 @@ from support.workspace import wait_for
 from safelaunch.runtime import processes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from support.workspace import Place
@@ -49,8 +50,10 @@ def stacks(place: Place, run: str) -> str:
     return "\n".join(p.read_text(errors="replace") for p in folder.rglob("*") if p.is_file())
 
 
-def test_a_hang_is_reported_with_the_stacks_of_all_ranks(place: Place) -> None:
-    run = place.start(place.ranks(STUCK, hang=SOON))
+def test_a_hang_is_reported_with_the_stacks_of_all_ranks(
+    place: Place, ranks_job: Callable[..., str]
+) -> None:
+    run = place.start(ranks_job(STUCK, hang=SOON))
     text = stacks(place, run)
     assert "wait_for_the_other" in text
     assert "load_a_batch" in text
@@ -96,8 +99,8 @@ def test_a_hang_for_a_dead_thread_names_its_exception(place: Place) -> None:
     assert "job.py:5 in prefetch" in shown["screen"]
 
 
-def test_a_hang_can_restart_the_job(place: Place) -> None:
-    job = place.ranks(STUCK, hang={**SOON, "action": "restart"}, recovery={"backoff": "0s"})
+def test_a_hang_can_restart_the_job(place: Place, ranks_job: Callable[..., str]) -> None:
+    job = ranks_job(STUCK, hang={**SOON, "action": "restart"}, recovery={"backoff": "0s"})
     place.cli("run", "--follow", job)
     shown = place.json("show")
     assert [a.get("class") for a in shown["attempts"]] == ["hang", None]

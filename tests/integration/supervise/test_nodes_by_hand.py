@@ -14,6 +14,8 @@ from safelaunch.runtime import processes
 from safelaunch.runtime.records import Status
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from support.workspace import Place
 
 JOINED = "has joined"
@@ -52,10 +54,9 @@ def port() -> int:
 
 def job(place: Place, port: int, program: str = RANK, **keys: Any) -> str:
     keys = {"nodes": 2, "profile": "cpu", **keys}
-    address = keys.pop("address", "127.0.0.1")
-    return place.ranks(
-        program, 1, "job", launcher_args={"master_addr": address, "master_port": port}, **keys
-    )
+    address, write = keys.pop("address", "127.0.0.1"), keys.pop("write", place.ranks)
+    launcher_args = {"master_addr": address, "master_port": port}
+    return str(write(program, 1, "job", launcher_args=launcher_args, **keys))
 
 
 def started(place: Place, job: str, *words: str) -> list[str]:
@@ -67,8 +68,10 @@ def started(place: Place, job: str, *words: str) -> list[str]:
     return runs
 
 
-def test_a_failure_on_one_node_is_that_of_the_run_on_each(place: Place, port: int) -> None:
-    first, second = started(place, job(place, port))
+def test_a_failure_on_one_node_is_that_of_the_run_on_each(
+    place: Place, port: int, ranks_job: Callable[..., str]
+) -> None:
+    first, second = started(place, job(place, port, write=ranks_job))
     place.write("end-1", "fail")
     for run in (first, second):
         assert place.ended(run)["state"] == "failed"
@@ -127,13 +130,13 @@ def test_the_end_of_a_node_is_known_though_its_supervisor_was_killed(
     assert place.status(second)["state"] == "running"
 
 
-def test_nodes_restart_together(place: Place, port: int) -> None:
+def test_nodes_restart_together(place: Place, port: int, ranks_job: Callable[..., str]) -> None:
     recovery = {
         "max_restarts": 2,
         "backoff": "0s",
         "classes": {"user-code-exception": "restart"},
     }
-    runs = started(place, job(place, port, FAILS_ONCE, recovery=recovery))
+    runs = started(place, job(place, port, FAILS_ONCE, recovery=recovery, write=ranks_job))
     place.write("both", "")
     for run in runs:
         status = place.ended(run)

@@ -14,6 +14,7 @@ from safelaunch.runtime import processes
 from safelaunch.runtime.records import Process
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from support.workspace import Place
@@ -49,14 +50,19 @@ def ended(place: Place, job: str, *words: str) -> dict[str, Any]:
 
 def port(place: Place, run: str, script: str) -> str:
     """Return the rendezvous port in a launch script."""
-    return (place.node(run) / script).read_text().split("--master_port ")[1].split()[0]
+    text = (place.node(run) / script).read_text()
+    _, name, rest = text.partition("export MASTER_PORT=")
+    return (rest if name else text.split("--master_port ")[1]).split()[0]
 
 
 # -- whether ---------------------------------------------------------------------------------------
 
 
-def test_a_failure_that_may_pass_is_tried_again(place: Place) -> None:
-    shown = ended(place, flaky(place, 1, resume_args=["--resume"]))
+def test_a_failure_that_may_pass_is_tried_again(
+    place: Place, ranks_job: Callable[..., str]
+) -> None:
+    recovery = {"backoff": "0s", "resume_args": ["--resume"]}
+    shown = ended(place, ranks_job(FLAKY, args=["1"], recovery=recovery))
     run = shown["id"]
     assert shown["state"] == "succeeded"
     attempts = [(a["attempt"], a["state"], a.get("class")) for a in shown["attempts"]]

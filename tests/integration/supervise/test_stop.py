@@ -22,6 +22,8 @@ from safelaunch.runtime.records import Process, RunRecord
 from safelaunch.runtime.supervise import journal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from support.workspace import Place
 
 FOREVER = "import time\nprint('up', flush=True)\nwhile True: time.sleep(60)\n"
@@ -76,16 +78,16 @@ def test_a_line_of_the_job_stays_whole_when_it_is_stopped(place: Place) -> None:
     assert place.status(run)["stop_origin"].startswith(by)
 
 
-def test_stop_kills_after_the_grace(place: Place) -> None:
-    run = both_up(place, place.ranks(STUBBORN))
+def test_stop_kills_after_the_grace(place: Place, ranks_job: Callable[..., str]) -> None:
+    run = both_up(place, ranks_job(STUBBORN))
     output = " ".join(place.cli("stop", "--grace", "0.5", run).stdout.split())
     assert "no process is left" in output
     assert place.status(run)["signal"] == "SIGKILL" or place.status(run)["exit_code"] is not None
     assert processes.marked(run) == {}
 
 
-def test_a_second_stop_with_less_grace_counts(place: Place) -> None:
-    run = up(place, place.job(STUBBORN))
+def test_a_second_stop_with_less_grace_counts(place: Place, ranks_job: Callable[..., str]) -> None:
+    run = both_up(place, ranks_job(STUBBORN))
     patient = place.popen("stop", "--grace", "600", run)
     wait_for(lambda: any(e["event"] == "stopping" for e in place.events(run)), "stop")
     assert place.json("stop", "--grace", "0", run)["state"] == "stopped"
@@ -460,6 +462,7 @@ def test_stop_of_two_that_live_asks_which(place: Place, name: tuple[str, ...]) -
     assert place.json("stop", *name)["id"] == runs[1]
 
 
+@pytest.mark.stand_in
 def test_a_launcher_that_fails_before_its_ranks_says_nothing_of_ranks(place: Place) -> None:
     job = place.ranks("print('x')")
     (place.root / "fake" / "torch" / "distributed" / "run.py").write_text("raise SystemExit(3)")

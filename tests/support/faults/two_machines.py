@@ -31,9 +31,11 @@ class Case(NamedTuple):
 
     launcher: str
     dies: bool
+    start: str = "launcher"
 
     def __str__(self) -> str:
-        return f"{self.launcher}, {'the second machine dies' if self.dies else 'to the end'}"
+        how = ", ranks started directly" if self.start == "direct" else ""
+        return f"{self.launcher}{how}, {'the second machine dies' if self.dies else 'to the end'}"
 
 
 # torch's own ranks, without an optimizer, which would import its compiler
@@ -43,7 +45,10 @@ SUM = (
     "print('sum', int(total), 'of', dist.get_world_size(), flush=True)\n"
     "dist.destroy_process_group()\n"
 )
-CASES = [Case(launcher, dies) for launcher in ("accelerate", "torchrun") for dies in (False, True)]
+CASES = [
+    *(Case(launcher, dies) for launcher in ("accelerate", "torchrun") for dies in (False, True)),
+    *(Case("accelerate", dies, "direct") for dies in (False, True)),
+]
 
 
 def why_not() -> str | None:
@@ -55,54 +60,62 @@ def run_case(case: Case, root: str | None = None) -> str | None:
     """Try it; return None, or what was wrong."""
 
     act = _dies if case.dies else _trains
-    return _over_two_machines(act, case.launcher, root)
+    return _over_two_machines(act, case, root)
 
 
-def meet(launcher: str, root: str) -> str | None:
-    """Let the ranks of a real launcher add their numbers; return None, or what was wrong."""
-    return _over_two_machines(_adds, launcher, root)
+def meet(launcher: str, root: str, start: str = "launcher") -> str | None:
+    """Let ranks on both machines add their numbers; return None, or what was wrong."""
+    return _over_two_machines(_adds, Case(launcher, False, start), root)
 
 
 def _over_two_machines(
-    act: Callable[[Place, Lan, str], None], launcher: str, root: str | None
+    act: Callable[[Place, Lan, Case], None], case: Case, root: str | None
 ) -> str | None:
     def act_at(place: Place) -> None:
         with Lan(2, user="root") as net:
             place.ssh_config(net.ssh_config())
-            act(place, net, launcher)
+            act(place, net, case)
 
     return what_is_wrong(act_at, root)
 
 
-def _adds(place: Place, net: Lan, launcher: str) -> None:
+def _adds(place: Place, net: Lan, case: Case) -> None:
     del net
-    job = place.job(SUM, launcher=launcher, nodes=2, processes=1, profile="cpu")
+    keys = {"launcher": case.launcher, "start": case.start}
+    job = place.job(SUM, **keys, nodes=2, processes=1, profile="cpu")
     done = place.cli("remote", *BOTH, "--follow", job, timeout=LIMIT)
     holds("gpu1 | [0] sum 2 of 2", done.stdout, "log of the first")
     holds("gpu2 | [1] sum 2 of 2", done.stdout, "log of the second")
     check([node["state"] for node in place.json("show")["nodes"]], ["succeeded"] * 2, "states")
 
 
-def _words(place: Place, launcher: str, *more: str) -> list[str]:
+def _words(place: Place, case: Case, *more: str) -> list[str]:
     shutil.copytree(DIGITS, place.project, dirs_exist_ok=True)
-    sets = [f"launcher={launcher}", "nodes=2", "processes=1", f"python={sys.executable}", *more]
+    sets = [
+        f"launcher={case.launcher}",
+        f"start={case.start}",
+        "nodes=2",
+        "processes=1",
+        f"python={sys.executable}",
+        *more,
+    ]
     sets.append("env.OMP_NUM_THREADS=1")  # both machines are this one
     options = (word for setting in sets for word in ("--set", setting))
     return ["remote", *BOTH, *options, "digits.yaml"]
 
 
-def _trains(place: Place, net: Lan, launcher: str) -> None:
+def _trains(place: Place, net: Lan, case: Case) -> None:
     del net
     # its accuracy is beyond what is asked for after 8 epochs of 20
-    words = _words(place, launcher, "args.epochs=8")
+    words = _words(place, case, "args.epochs=8")
     done = place.cli(*words, "--follow", timeout=LIMIT)
     holds("gpu1 | [0] test accuracy: 0.9", done.stdout, "log of the first")
     holds("gpu2 | [1] test accuracy: 0.9", done.stdout, "log of the second")
     check([node["state"] for node in place.json("show")["nodes"]], ["succeeded"] * 2, "states")
 
 
-def _dies(place: Place, net: Lan, launcher: str) -> None:
-    run = str(place.json(*_words(place, launcher, "args.epochs=1000"), timeout=LIMIT)["id"])
+def _dies(place: Place, net: Lan, case: Case) -> None:
+    run = str(place.json(*_words(place, case, "args.epochs=1000"), timeout=LIMIT)["id"])
     began = "gpu2 | [1] epoch 2/"
     wait_for(lambda: began in place.cli("logs", run, code=None).stdout, "training", LIMIT)
     net.hosts[1].stop()  # with all that runs there
