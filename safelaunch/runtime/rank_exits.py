@@ -3,8 +3,9 @@
 A rank writes its pid, and below a shell its program, into `ranks/rank-<r>.<attempt>.<number>`:
 torchrun's restarts are counted from 0, and each further step of the job from the next 1000. A pidfd
 of it becomes readable at its death; the code is then in /proc/PID/stat while it is a zombie, and
-where the launcher was faster in PIDFD_GET_INFO (Linux 6.15). Without pidfds the code stays None;
-torchrun's error block has it.
+where the launcher was faster in PIDFD_GET_INFO (Linux 6.15). Without pidfds (Python 3.8) zombies
+are looked for: those of start_ranks.py stay. Where nobody saw one the code is None; torchrun's
+error block has it.
 """
 
 # ruff: noqa: PLC0415 - fcntl: the supervisor imports it beside the job
@@ -49,11 +50,14 @@ class Exits:
         self.attempt = attempt
         self.by_rank: dict[int, list[RankExit]] = {}
         self.fds: dict[int, RankExit] = {}
+        self.unwatched: list[RankExit] = []  # that live, and have no pidfd
         self.done: set[str] = set()  # markers that need no further look
         self.empty: dict[str, int] = {}  # markers -> looks
 
     def update(self) -> bool:
         """Read the markers of ranks that have started since; return whether there were any."""
+        if self.unwatched:
+            self._find_zombies()
         try:
             fresh = [name for name in os.listdir(self.folder) if name not in self.done]
         except OSError:
@@ -100,7 +104,19 @@ class Exits:
         try:
             self.fds[os.pidfd_open(start.pid)] = start  # type: ignore[attr-defined,unused-ignore]
         except (AttributeError, OSError):
-            pass
+            self.unwatched.append(start)
+
+    def _find_zombies(self) -> None:
+        """Record the ends of ranks without a pidfd, of those that nobody has reaped yet."""
+        now = time.time_ns()
+        for start in list(self.unwatched):
+            stat = processes.stat_of(start.pid)
+            if stat is not None and stat[2] == start.ticks and stat[0] not in "ZX":
+                continue
+            self.unwatched.remove(start)
+            status = _zombie(start.pid) if stat is not None and stat[2] == start.ticks else None
+            if status is not None:
+                _record(start, status, now)
 
     def on_readable(self, fd: int, now: int) -> None:
         """Record the end of the rank of a pidfd, which became readable at `now`, in ns."""
