@@ -68,6 +68,7 @@ class Ranks:
         self.pids = []  # type: list[int]
         self.running = set()  # type: set[int]
         self.code = 0  # of the first failure
+        self.sender = 0  # pid of whoever has sent the last signal
 
     def start(self, local: int, errors: str) -> None:
         """Start a rank. Raises OSError."""
@@ -134,9 +135,8 @@ class Ranks:
         """Wait until something happens; return the signal, or 0 where none has come in time."""
         rest = None if until is None else max(until - time.monotonic(), 0.0)
         awaited = {signal.SIGCHLD, *STOPS}
-        if rest is None:
-            return int(signal.sigwaitinfo(awaited).si_signo)
-        info = signal.sigtimedwait(awaited, rest)
+        info = signal.sigwaitinfo(awaited) if rest is None else signal.sigtimedwait(awaited, rest)
+        self.sender = info.si_pid if info else 0
         return int(info.si_signo) if info else 0
 
 
@@ -194,11 +194,15 @@ def run(words: "list[str]", environment: "dict[str, str]") -> "NoReturn":
 
 
 def end(ranks: Ranks, signum: int, received: int = 0) -> None:
-    """End what still runs: the signal, then KILL, at once where `received` comes again."""
+    """End what still runs: the signal, then KILL, at once where `received` comes again.
+
+    A supervisor that has sent it has a grace of its own, which may be long, and kills after it.
+    """
+    is_own = received and str(ranks.sender) == os.environ.get("SAFELAUNCH_SUPERVISOR")
     ranks.send(signum)
     for patience, following in ((PATIENCE, signal.SIGKILL), (AFTER_KILL, 0)):
-        until = time.monotonic() + patience
-        while ranks.running and time.monotonic() < until:
+        until = None if is_own and following else time.monotonic() + patience
+        while ranks.running and (until is None or time.monotonic() < until):
             again = ranks.wait(until)
             if again in STOPS:
                 if again == received and following:

@@ -14,7 +14,7 @@ from support.workspace import wait_for
 from safelaunch.runtime import FOLDER, processes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     Start = Callable[..., subprocess.Popen[bytes]]
@@ -40,11 +40,15 @@ STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 def start(tmp_path: Path) -> Iterator[Start]:
     started = []
 
-    def start(program: str, grace: float = 60.0) -> subprocess.Popen[bytes]:
+    def start(
+        program: str, grace: float = 60.0, script: Sequence[str] = (STARTER,), **env: str
+    ) -> subprocess.Popen[bytes]:
         options = ["--ranks=2", f"--grace={grace:g}"]
-        words = [sys.executable, "-I", "-S", "-B", STARTER, *options, "--"]
+        words = [sys.executable, "-I", "-S", "-B", *script, *options, "--"]
         process = subprocess.Popen(
-            [*words, sys.executable, "-S", "-c", HEAD + program], cwd=tmp_path
+            [*words, sys.executable, "-S", "-c", HEAD + program],
+            cwd=tmp_path,
+            env={**os.environ, **env},
         )
         started.append(process)
         return process
@@ -122,6 +126,34 @@ def test_another_signal_goes_on_to_the_ranks_too(start: Start, tmp_path: Path) -
     process.send_signal(signal.SIGHUP)
     assert process.wait(timeout=25) == -signal.SIGTERM
     assert are_gone(pids)
+
+
+# with a patience that a test can wait for
+HASTY = (
+    f"import sys\nsys.path.insert(0, {os.path.dirname(STARTER)!r})\nimport start_ranks\n"
+    "start_ranks.PATIENCE = 0.2\nsys.exit(start_ranks.main(sys.argv[1:]))\n"
+)
+
+
+def test_ranks_that_are_deaf_to_a_signal_are_killed(start: Start, tmp_path: Path) -> None:
+    process = start(DEAF, script=("-c", HASTY))
+    pids = ranks(tmp_path)
+    process.terminate()
+    assert process.wait() == -signal.SIGTERM
+    assert are_gone(pids)
+
+
+def test_a_supervisor_that_stops_the_ranks_has_a_grace_of_its_own(
+    start: Start, tmp_path: Path
+) -> None:
+    saves = "def save(*_):\n    time.sleep(1)\n    mark()\n    sys.exit()\n"
+    mark = "def mark():\n    open('saved.' + rank, 'w').close()\n"
+    program = mark + saves + "signal.signal(signal.SIGTERM, save)\n" + WAITS
+    process = start(program, script=("-c", HASTY), SAFELAUNCH_SUPERVISOR=str(os.getpid()))
+    ranks(tmp_path)
+    process.terminate()
+    assert process.wait() == -signal.SIGTERM
+    assert [(tmp_path / f"saved.{rank}").exists() for rank in (0, 1)] == [True, True]
 
 
 def test_ranks_that_fail_in_the_grace_are_not_ended(start: Start, tmp_path: Path) -> None:
