@@ -174,7 +174,10 @@ def show(error: BaseException) -> None:
     while trace is not None and trace.tb_frame.f_code.co_filename in own:
         trace = trace.tb_next
     error = error.with_traceback(trace)
+    record = getattr(getattr(sys, "last_value", None), "record", None)  # of safelaunch_rank.py
     sys.last_type, sys.last_traceback = type(error), trace
     sys.last_value = error
     setattr(sys, "last_exc", error)  # noqa: B010 - from 3.12 on
+    if record is not None:
+        record(error)
     sys.excepthook(type(error), error, trace)

@@ -235,7 +235,11 @@ class _Canary:
         except ValueError:
             error = getattr(sys, "last_value", None)
             if isinstance(error, BaseException):
-                self.rank.record_exception(error, room=RESERVED)
+                self.record(error)
+
+    def record(self, error: BaseException) -> None:
+        """Record what has ended the program; safelaunch_preload.py calls it from a frame."""
+        self.rank.record_exception(error, room=RESERVED)
 
 
 class _ImportRecorder:

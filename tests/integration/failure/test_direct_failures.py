@@ -25,6 +25,25 @@ def test_what_became_of_a_rank_is_told_and_nothing_is_left(case: Case, tmp_path:
     assert run_case(case, str(tmp_path)) is None
 
 
+FORKED = [
+    case
+    for case in CASES
+    if case.name
+    in (
+        "segmentation fault",
+        "an exception that the program's hook does not show",
+        "an exception that nobody can see",
+        "an exception in a thread",
+    )
+]
+
+
+@pytest.mark.parametrize("case", FORKED, ids=str)
+def test_it_is_told_of_a_rank_that_is_a_fork_too(case: Case, tmp_path: Path) -> None:
+    case = case._replace(keys={**case.keys, "preload": ["decimal"]})
+    assert run_case(case, str(tmp_path)) is None
+
+
 @pytest.mark.parametrize("moment", ["folder", "status", "rank"])
 def test_a_stop_in_the_middle_of_a_start_leaves_nothing(place: Place, moment: str) -> None:
     client = place.popen("run", "--no-check", place.direct(FOREVER))
