@@ -247,7 +247,8 @@ def test_a_signal_goes_on_to_all_ranks(signum: signal.Signals, starter: Starter)
         process.send_signal(signum)
         out, _ = process.communicate(timeout=DEADLINE)
     assert process.returncode == -signum
-    assert sorted(out.split()) == ["0", "1"]
+    # bash says of its own `mv` that the signal has ended it, where it was not yet done
+    assert sorted(filter(str.isdigit, out.split())) == ["0", "1"]
 
 
 def test_a_signal_reaches_what_a_rank_has_started(starter: Starter) -> None:
