@@ -237,7 +237,8 @@ def servers(host: HostContext) -> Iterator[Answer]:
             continue
         hint = f"start the server on {address} first, and open port {port} there"
         if address in _LOCAL or address.startswith("127."):
-            is_ray = host.job.launcher == "ray" and settings[question] == "address"
+            cluster = launchers.load(host.job.launcher).CLUSTER
+            is_ray = cluster is not None and cluster.uses_ray and settings[question] == "address"
             path = "api/version" if is_ray else "health"
             hint = f"start it first, and wait until `curl http://{where}/{path}` answers"
         what = f"no server answers at {where} (`{settings[question]}`): {result['why']}"
