@@ -18,8 +18,9 @@ from safelaunch.config.resolve import resolve, resolve_file
 from safelaunch.environ import removals
 from safelaunch.errors import ConfigError
 from safelaunch.model import Hang
+from safelaunch.plan import direct
 from safelaunch.runtime.units import job_duration
-from safelaunch.script import paste_line, quote, with_home_as_text
+from safelaunch.script import paste_line, quote, rank_words, with_home_as_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,6 +85,7 @@ def print_plan(plan: Plan) -> None:
     print_supervision(plan)
     _print_assets(plan)
     for node in plan.nodes:
+        _print_ranks(node, several)
         _print_environment(node, several)
     print_warnings(plan)
 
@@ -120,6 +122,18 @@ def _print_assets(plan: Plan) -> None:
         for asset in node.assets:
             on_host = f" -> {asset.place}" if asset.place != asset.path else ""
             click.echo(f"  {asset.name}: {asset.path}{on_host}    {asset.origin}")
+
+
+def _print_ranks(node: NodePlan, several: bool) -> None:
+    """Print what runs in place of the launcher's line, where the ranks are started without it."""
+    ranks = direct.newest(node).ranks
+    if ranks is None:
+        return
+    where = f" of {node.host}" if several else ""
+    click.echo(f"\n{ranks.count} ranks{where}, started without the launcher (`--script` shows how)")
+    click.echo(f"  {' '.join(map(quote, rank_words(node, ranks)))}")
+    values = " ".join(f"{var.name}={quote(var.value)}" for var in ranks.variables)
+    _print_indented(f"with what the launcher's line would set for them: {values}")
 
 
 def _restarts(plan: Plan) -> list[str]:

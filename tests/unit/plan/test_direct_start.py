@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support import cli_process
-from support.project import Project
+from support.project import TORCHRUN, Project
 
 from safelaunch import launchers
+from safelaunch.cli.show_plan import print_plan
 from safelaunch.config.resolve import Flags
 from safelaunch.errors import StartError
 from safelaunch.launchers import direct as torch_direct
@@ -323,3 +324,20 @@ def test_a_dry_run_says_where_a_value_came_from_and_why_the_launcher_starts(
     assert f"{direct.BY_LAUNCHER}: `--tee` works in the launcher only" in " ".join(
         (done.stdout + done.stderr).split()
     )
+
+
+def test_a_dry_run_shows_what_runs_in_place_of_the_launchers_line(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_plan(project.plan(TORCHRUN + "start: direct\n"))
+    shown = capsys.readouterr().out
+    assert "-m torch.distributed.run" in shown
+    assert "2 ranks, started without the launcher (`--script` shows how)\n  '<python>' -u" in shown
+    assert "WORLD_SIZE=2" in shown
+
+
+def test_a_dry_run_says_nothing_of_it_where_the_launcher_starts_the_ranks(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_plan(project.plan(TORCHRUN))
+    assert "without the launcher" not in capsys.readouterr().out
