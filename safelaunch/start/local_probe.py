@@ -27,7 +27,7 @@ class LocalProbe:
         self._error: StartError | None = None
         try:
             self.python = preflight.find_interpreter(node, environ)
-        except StartError as e:  # told by `report`: a check may have more to say of it
+        except StartError as e:  # raised by `report`: a check may explain it better
             self._error = e
             return
         seed = os.urandom(4).hex()

@@ -257,7 +257,7 @@ def test_a_signal_reaches_what_a_rank_has_started(starter: Starter) -> None:
         child = starter.pid(7)
         process.terminate()
         process.communicate(timeout=DEADLINE)
-    wait_for(lambda: state(child) in ("", "Z"), "end of the child")
+    assert wait_for(lambda: state(child) in ("", "Z"), "end of the child")
 
 
 def test_a_program_that_is_not_there_is_named(starter: Starter) -> None:
