@@ -40,6 +40,13 @@ SCRUBBED = (
     "PYTHON_EXEC",  # torchrun starts its workers with it
 )  # fmt: skip
 
+# Left to the job all the same: by these programs name a Slurm job, find its scratch folder, or go on
+# after a requeue. They say nothing of ranks (sbatch(1), OUTPUT ENVIRONMENT VARIABLES).
+SLURM_JOB = (
+    "SLURM_JOB_ID", "SLURM_JOBID", "SLURM_ARRAY_*", "SLURM_TMPDIR", "SLURM_RESTART_COUNT",
+    "SLURM_SUBMIT_DIR",
+)  # fmt: skip
+
 # Variables that a launcher sets for each rank: a job that sets them would fight its own launcher.
 RANK_NAMES = frozenset(
     {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK", "NODE_RANK"}
@@ -114,9 +121,10 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
 def removals(patterns: Iterable[str], requested: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Return the patterns of what is removed from an environment, each with the names to keep.
 
-    `requested` are names and `PREFIX_*` patterns that the job asks for: they beat the removal.
+    `requested` are names and `PREFIX_*` patterns that the job asks for: they beat the removal, as
+    do those of the Slurm job.
     """
-    left = {}
+    requested, left = (*requested, *SLURM_JOB), {}
     for pattern in patterns:
         name = pattern.removesuffix("*")
         if name == pattern and matches(name, requested):
@@ -128,7 +136,7 @@ def removals(patterns: Iterable[str], requested: Sequence[str]) -> dict[str, tup
 
 def is_removed(name: str, patterns: Iterable[str], requested: Sequence[str]) -> bool:
     """Whether a variable of the caller is removed, and not requested."""
-    return matches(name, patterns) and not matches(name, requested)
+    return matches(name, patterns) and not matches(name, (*requested, *SLURM_JOB))
 
 
 def merge(layers: Iterable[Iterable[EnvVar]]) -> dict[str, EnvVar]:

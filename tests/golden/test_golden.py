@@ -30,7 +30,7 @@ with open(sys.argv[1], "w") as file:
 """
 # what another job, a cluster's prologue and the caller's own shell leave behind
 LEFT_OVER = {
-    "RANK": "5", "WORLD_SIZE": "9", "MASTER_PORT": "1", "PET_NNODES": "3", "SLURM_JOB_ID": "7",
+    "RANK": "5", "WORLD_SIZE": "9", "MASTER_PORT": "1", "PET_NNODES": "3", "SLURM_NTASKS": "7",
     "ACCELERATE_USE_FSDP": "true", "PYTHONHOME": "/nowhere", "SAFELAUNCH_RUN_ID": "other",
 }  # fmt: skip
 SEEDED = {

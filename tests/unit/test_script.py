@@ -190,8 +190,14 @@ def test_all_else_is_inherited(project: Project) -> None:
 
 
 def test_left_overs_of_other_jobs_are_not_inherited(project: Project) -> None:
-    left = {"RANK": "3", "PET_NNODES": "2", "SLURM_JOB_ID": "7", "MASTER_PORT": "1"}
+    left = {"RANK": "3", "PET_NNODES": "2", "SLURM_NTASKS": "7", "MASTER_PORT": "1"}
     assert left.keys() & launch(project, **left).env.keys() == set()
+
+
+def test_what_only_names_a_slurm_job_is_left_to_it(project: Project) -> None:
+    job = {"SLURM_JOB_ID": "7", "SLURM_TMPDIR": "/scratch/7", "SLURM_ARRAY_TASK_ID": "3"}
+    env = launch(project, **job, SLURM_PROCID="1").env
+    assert {name: value for name, value in env.items() if name.startswith("SLURM")} == job
 
 
 def test_a_scrubbed_name_may_be_set_by_the_job(project: Project) -> None:
@@ -201,16 +207,16 @@ def test_a_scrubbed_name_may_be_set_by_the_job(project: Project) -> None:
 @pytest.mark.parametrize(
     ("text", "names"),
     [
-        ("env_from: [SLURM_JOB_ID]", {"SLURM_JOB_ID"}),
+        ("env_from: [SLURM_PROCID]", {"SLURM_PROCID"}),
         ("env_from: [GROUP_TOKEN, NNODES]", {"GROUP_TOKEN", "NNODES"}),
         ("inherit: [NNODES, GROUP_TOKEN]", {"GROUP_TOKEN", "NNODES"}),
-        ("inherit: [SLURM_*]", {"SLURM_JOB_ID", "SLURM_NTASKS"}),
-        ("inherit: [S*, PMI_*]", {"SLURM_JOB_ID", "SLURM_NTASKS"}),
+        ("inherit: [SLURM_*]", {"SLURM_PROCID", "SLURM_NTASKS"}),
+        ("inherit: [S*, PMI_*]", {"SLURM_PROCID", "SLURM_NTASKS"}),
         ("inherit: [SLURM_N*]\nenv_from: [NNODES]", {"SLURM_NTASKS", "NNODES"}),
     ],
 )  # fmt: skip
 def test_what_a_job_asks_for_is_handed_on(project: Project, text: str, names: set[str]) -> None:
-    left = {"GROUP_TOKEN": "a b", "NNODES": "2", "SLURM_JOB_ID": "7", "SLURM_NTASKS": "8"}
+    left = {"GROUP_TOKEN": "a b", "NNODES": "2", "SLURM_PROCID": "7", "SLURM_NTASKS": "8"}
     launched = launch(project, f"{text}\n", **left).env
     assert {name: launched[name] for name in left if name in launched} == {
         name: left[name] for name in names

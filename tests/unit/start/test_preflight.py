@@ -53,16 +53,16 @@ def test_visible_devices_are_what_the_runtimes_of_each_maker_leave(
     ("keys", "removed"),
     [
         ("", ["WORLD_SIZE", "SLURM_* (2)", "PYTHONHOME"]),
-        ("env_from: [SLURM_JOB_ID]\n", ["WORLD_SIZE", "SLURM_NTASKS", "PYTHONHOME"]),
+        ("env_from: [SLURM_NNODES]\n", ["WORLD_SIZE", "SLURM_NTASKS", "PYTHONHOME"]),
         ("inherit: [SLURM_*, PYTHONHOME]\n", ["WORLD_SIZE"]),
-        ("env: {PYTHONHOME: /x, SLURM_JOB_ID: 1}\n", ["WORLD_SIZE", "SLURM_NTASKS"]),
+        ("env: {PYTHONHOME: /x, SLURM_NNODES: 1}\n", ["WORLD_SIZE", "SLURM_NTASKS"]),
     ],
 )
 def test_what_the_job_does_not_get_of_the_caller_is_said(
     tmp_path: Path, keys: str, removed: list[str]
 ) -> None:
     node = Project(tmp_path).node(JOB + keys)
-    environ = dict.fromkeys(("WORLD_SIZE", "SLURM_JOB_ID", "SLURM_NTASKS", "PYTHONHOME"), "1")
+    environ = dict.fromkeys(("WORLD_SIZE", "SLURM_NNODES", "SLURM_NTASKS", "PYTHONHOME"), "1")
     environ |= {"SAFELAUNCH_RUN_ID": "x", "PATH": "/bin", "RANKS": "2"}
     assert preflight.removed_names(node, environ) == removed
     (note,) = (text for text in preflight.inherited(node, environ) if "removed" in text)
