@@ -216,10 +216,10 @@ def tools() -> dict[str, Any]:
 
 def network() -> dict[str, Any]:
     """Return addresses, the routing table, InfiniBand devices and the names of proxies."""
-    from safelaunch.runtime.agent import network as agent_network
+    from safelaunch.runtime.start import network_cards
 
     try:
-        addresses = agent_network.addresses()
+        addresses = network_cards.addresses()
     except (OSError, ImportError, ValueError) as e:
         raise commands.Skip(f"the interfaces cannot be listed: {e}") from e
     proxies = {}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from safelaunch.runtime.agent import network
+from safelaunch.runtime.start import network_cards
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,8 +28,11 @@ half a line
 
 
 def test_ipv6_addresses_are_those_that_another_machine_can_use() -> None:
-    assert network.ipv6_addresses(IF_INET6) == [("eth0", "2001:db8:0:1::17"), ("ib0", "fd00::2")]
-    assert network.ipv6_addresses("") == []  # a kernel without IPv6
+    assert network_cards.ipv6_addresses(IF_INET6) == [
+        ("eth0", "2001:db8:0:1::17"),
+        ("ib0", "fd00::2"),
+    ]
+    assert network_cards.ipv6_addresses("") == []  # a kernel without IPv6
 
 
 @pytest.fixture
@@ -41,7 +45,7 @@ def server() -> Iterator[network.TokenServer]:
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
 def test_one_port_answers_over_ipv4_and_ipv6(server: network.TokenServer, address: str) -> None:
-    with socket.socket(network.family(address), socket.SOCK_DGRAM) as probe:
+    with socket.socket(network_cards.family(address), socket.SOCK_DGRAM) as probe:
         if probe.connect_ex((address, 9)) != 0:
             pytest.skip(f"{address} is no address of this machine")
     way = network.connect(address, server.port, "token", {address: "lo"})
