@@ -40,8 +40,8 @@ SCRUBBED = (
     "PYTHON_EXEC",  # torchrun starts its workers with it
 )  # fmt: skip
 
-# Left to the job all the same: by these programs name a Slurm job, find its scratch folder, or go on
-# after a requeue. They say nothing of ranks (sbatch(1), OUTPUT ENVIRONMENT VARIABLES).
+# Left to the job all the same: by these programs name a Slurm job, find its scratch folder, or go
+# on after a requeue. They say nothing of ranks (sbatch(1), OUTPUT ENVIRONMENT VARIABLES).
 SLURM_JOB = (
     "SLURM_JOB_ID", "SLURM_JOBID", "SLURM_ARRAY_*", "SLURM_TMPDIR", "SLURM_RESTART_COUNT",
     "SLURM_SUBMIT_DIR",

@@ -14,12 +14,15 @@ import os
 from safelaunch.runtime import json_files, processes
 
 
-def acquire(node_dir: str) -> bool:
-    """Take the right to start this node, or to cancel its start; False where it is taken."""
+def acquire(node_dir: str, life: int = 0) -> bool:
+    """Take the right to start this node, or to cancel its start; False where it is taken.
+
+    An engine may start a node again: each of these lives has a claim of its own.
+    """
     pid = os.getpid()
     try:
         fd = os.open(
-            os.path.join(node_dir, "claim"),
+            _path(node_dir, life),
             os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC,
             0o600,
         )
@@ -32,6 +35,18 @@ def acquire(node_dir: str) -> bool:
     finally:
         os.close(fd)
     return True
+
+
+def _path(node_dir: str, life: int) -> str:
+    return os.path.join(node_dir, f"claim.{life}" if life else "claim")
+
+
+def _newest(node_dir: str) -> str:
+    """Return the path of the claim of the newest life."""
+    life = 0
+    while os.path.lexists(_path(node_dir, life + 1)):
+        life += 1
+    return _path(node_dir, life)
 
 
 LOCK = "supervisor.lock"
@@ -71,7 +86,7 @@ def is_lock_free(node_dir: str) -> bool:
 def holder(node_dir: str) -> tuple[int, int] | None:
     """Return (pid, start time) of the claimant, None where the file is missing or empty."""
     try:
-        with open(os.path.join(node_dir, "claim"), "rb") as file:
+        with open(_newest(node_dir), "rb") as file:
             pid, start = file.read().split()
         return int(pid), int(start)
     except (OSError, ValueError):

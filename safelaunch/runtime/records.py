@@ -247,6 +247,55 @@ class ManualNode(Record):
     nodes: int = 0  # how many there are
 
 
+class EngineStart(Record):
+    """How an engine starts a node: Slurm chooses the machine, and may start it again."""
+
+    name: str = ""  # slurm
+    life: int = 0  # how often it has started the run again
+    attempt: int = 1  # number of the first attempt of this life
+    port: Nullable[int] = None  # rendezvous port of that attempt
+    checkpoint: Nullable[str] = None  # checkpoint that it resumes from
+    notice: float = 0.0  # seconds before its time limit at which it sends SIGUSR2
+    can_resume: bool = False  # whether a run that the limit ends can go on in another allocation
+    placeholders: Mapping[str, str] = {}  # value that the node fills in -> what stands for it
+
+    @property
+    def title(self) -> str:
+        """The engine's name in messages."""
+        return self.name.capitalize()
+
+
+class EngineMeeting(Record):
+    """meeting.<life>.json: what node 0 of an engine's allocation has chosen for all nodes."""
+
+    address: str = ""  # address of node 0
+    port: int = 0  # rendezvous port of the ranks
+    messages: int = 0  # port of node 0's supervisor
+    token: str = ""  # secret of the run, from which each message has its proof
+    attempt: int = 1  # number of the first attempt of this life
+    checkpoint: Nullable[str] = None  # checkpoint that it resumes from
+
+
+class EngineJob(Record):
+    """engine.json, in the folder of node 0: the job that an engine has for the run."""
+
+    FILE = "engine.json"
+
+    name: str = ""  # slurm
+    job: str = ""  # what the engine calls it
+    cluster: str = ""  # of several that one engine has
+    submitted_at: float = 0.0  # seconds since 1970
+    prefix: Sequence[str] = ()  # words before the engine's programs
+
+
+class JobEnvironment(Record):
+    """environ.json: the environment of a job that an engine starts; it may hold secrets."""
+
+    FILE = "environ.json"
+
+    variables: Mapping[str, str] = {}  # as the caller had them, with those of `env_from`
+
+
 class RunRecord(Record):
     """run.json: what the start decided, and the supervisor of a node works by."""
 
@@ -300,6 +349,7 @@ class RunRecord(Record):
     hostname: str | None = None  # host name of the machine
     starter: Process | None = None  # the process that started it
     foreground: int | None = None  # pid of the client that it ends with
+    engine: EngineStart | None = None  # missing: the start has chosen the machines
 
 
 # -- status.json -----------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ def start(
     node_dir = run_dir.node_dir(run.id, run.node, home)
     if not os.path.isdir(run.cwd):
         raise FileNotFoundError(errno.ENOENT, "the working directory does not exist", run.cwd)
-    environ = _without_own(environ)
+    environ = without_own(environ)
     created: list[str] = []
     try:
         _choose_backend(run, environ, probes)  # a tmux that hangs must not hold up other starts
@@ -79,7 +79,7 @@ def start(
                 run_dir.fill(node_dir, run, _split(request["files"], bodies), home)
         if not created:
             return _earlier_start(node_dir)
-        job_environ = {**environ, **_without_own(request.get("env") or {})}
+        job_environ = {**environ, **without_own(request.get("env") or {})}
         supervisor = _start_supervisor(node_dir, run, job_environ, request["python"])
         recorder = _start_recorder(node_dir, run, environ, request["python"])
     except live_runs.StartLocked as e:
@@ -97,7 +97,7 @@ def start(
     )
 
 
-def _without_own(environ: Mapping[str, str]) -> dict[str, str]:
+def without_own(environ: Mapping[str, str]) -> dict[str, str]:
     """Return variables without safelaunch's, which would mark the supervisor as part of a run."""
     return {k: v for k, v in environ.items() if not k.startswith("SAFELAUNCH_")}
 

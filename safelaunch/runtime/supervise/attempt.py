@@ -15,7 +15,7 @@ import time
 from safelaunch.runtime import cgroup, processes, rank_exits
 from safelaunch.runtime.logs import merger
 from safelaunch.runtime.supervise import launch, log_pipes
-from safelaunch.runtime.supervise.control import DEFAULT_GRACE, SMOKE, Control, readable
+from safelaunch.runtime.supervise.control import SMOKE, TIME_LIMIT, Control, readable
 from safelaunch.runtime.units import duration, quantity, starter
 
 TYPE_CHECKING = False
@@ -116,7 +116,7 @@ class Attempt:
             self._sleep(wakeup)
             self._turn()
             self._scan()
-            reason = observer.tick(self)
+            reason = observer.tick(self) or (TIME_LIMIT if self.control.is_time_up else "")
             if self.control.signals or reason:
                 self.end(self.control.signals[0] if self.control.signals else reason)
                 break
@@ -345,7 +345,7 @@ class Attempt:
         reason = nodes.why() if nodes and why == "node" else self.control.describe(why, self.run)
         self.journal.notify(f"{reason}: stopping")
         if not self.control.signals:
-            self.control.arm(DEFAULT_GRACE)
+            self.control.arm(self.control.grace(why))
         if why == SMOKE and self.run.rank_logs:
             # torchrun answers TERM with a traceback, in a run that has succeeded; its ranks get the
             # TERM below, which they would have had from it

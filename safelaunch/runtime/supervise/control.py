@@ -13,11 +13,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from safelaunch.runtime.records import RunRecord
+    from safelaunch.runtime.records import EngineStart, RunRecord
     from safelaunch.runtime.supervise.stop_signals import StopSignals
 
 DEFAULT_GRACE = 15.0
 SMOKE = "min_steps"  # why a smoke run ends, on all its nodes
+TIME_LIMIT = "time_limit"  # why an attempt ends whose engine has warned of its time limit
+AFTER_KILL = 30.0  # seconds before the limit at which nothing of the job may be left
+REQUEST_EVERY = 1.0  # seconds between two looks for a stop request that comes without a signal
 
 
 def readable(descriptors: Iterable[int], seconds: float) -> list[int]:
@@ -31,21 +34,40 @@ def readable(descriptors: Iterable[int], seconds: float) -> list[int]:
     return [fd for fd, _ in poll.poll(seconds * 1000)]
 
 
+def time_limit_warning(node_dir: str, life: int) -> str:
+    """Return the path of the file by which an engine's script warns of the time limit."""
+    return os.path.join(os.path.dirname(node_dir), f"time-limit.{life}")
+
+
 class Control:
     """What ends an attempt early: signals to the supervisor, a stop file, limits; and the grace."""
 
-    def __init__(self, node_dir: str) -> None:
+    def __init__(self, node_dir: str, engine: EngineStart | None = None) -> None:
         self.dir = node_dir
+        self.engine = engine
+        self.is_time_up = False  # whether the engine has warned of its time limit
+        # a file: a signal to a step of Slurm's reaches the ranks too, and ends them
+        self.warning = time_limit_warning(node_dir, engine.life) if engine else ""
         self.received: list[str] = []  # names of signals
         self.origin = ""  # of the first: who sent it, where that is known
         self.source: StopSignals | None = None  # None: handlers fill `received`
         self.pipe = -1  # what set_wakeup_fd writes into
         self.handled = 0  # how many of the signals have set `kill_at`
         self.kill_at = float("inf")
+        # where the one who stops the run may be on another machine: the next look, monotonic
+        self.next_request = float("inf") if engine is None else 0.0
 
     @property
     def signals(self) -> list[str]:
         """The names of the signals that have come to stop the run."""
+        now = time.monotonic()
+        if now >= self.next_request:
+            self.next_request = now + REQUEST_EVERY
+            if StopRequest.read(self.dir) is not None:
+                self.next_request = float("inf")
+                self.received.append("SIGTERM")
+            elif os.path.lexists(self.warning):
+                self.is_time_up = True
         for name, origin in self.source.read() if self.source else ():
             self.origin = self.origin or origin
             self.received.append(name)
@@ -65,6 +87,12 @@ class Control:
             return self.origin
         return "`safelaunch stop`" + (f" ({request.origin})" if request.origin else "")
 
+    def grace(self, why: str) -> float:
+        """Return the seconds between TERM and KILL of an attempt that no signal ends."""
+        if why == TIME_LIMIT and self.engine is not None:  # ranks may save a checkpoint meanwhile
+            return max(DEFAULT_GRACE, self.engine.notice - AFTER_KILL)
+        return DEFAULT_GRACE
+
     def arm(self, grace: float) -> None:
         """Let KILL come after the grace, or earlier if it was armed before."""
         self.kill_at = min(self.kill_at, time.monotonic() + grace)
@@ -73,6 +101,8 @@ class Control:
         """Return why an attempt is ended early, for people."""
         if why == "max_duration":
             return f"max_duration of {job_duration(run.max_duration or 0.0)} reached"
+        if why == TIME_LIMIT:
+            return f"the time limit of {self.engine.title if self.engine else 'the engine'} is near"
         if why == SMOKE:
             steps = run.success.min_steps if run.success else None
             return f"smoke run, min_steps of {steps} reached"

@@ -52,11 +52,13 @@ HEARTBEAT = 60.0  # seconds, without progress: a status that was damaged is writ
 class Observer:
     """The progress and health of the attempt that runs."""
 
-    def __init__(self, journal: Journal, nodes: Peers | None, artifacts: EarlierFiles) -> None:
+    def __init__(
+        self, journal: Journal, nodes: Peers | None, artifacts: EarlierFiles, began: float
+    ) -> None:
         self.journal, self.run = journal, journal.run
         self.nodes = nodes
         self.next_serve = 0.0
-        self.began = time.monotonic()
+        self.began = began  # of the run, monotonic
         self.artifacts = artifacts  # what `success.artifacts` matched before the start
         self.memory = oom_kills.Snapshot()
         self.samples = sampler.Samples(journal.dir, self.run)

@@ -21,7 +21,7 @@ from safelaunch.runtime.progress import artifacts, checkpoints
 from safelaunch.runtime.records import Failure, HangReport, Status
 from safelaunch.runtime.signatures import classes
 from safelaunch.runtime.supervise import recovery
-from safelaunch.runtime.supervise.control import SMOKE
+from safelaunch.runtime.supervise.control import SMOKE, TIME_LIMIT
 from safelaunch.runtime.units import duration, job_duration
 
 TYPE_CHECKING = False
@@ -46,6 +46,11 @@ NO_FILES = (
 )
 # where another node is lost, and where each node trained alone
 LOST_NODE = "check that host: its power, its network, `journalctl -b -1 -e`, `dmesg`"
+TIME_LIMIT_CLASS = "time-limit"
+LONGER = (
+    "ask for more time (`slurm: {time: ...}`), or let the job resume from its checkpoints"
+    " (`recovery: {checkpoint: ...}` and `resume_args`): then it goes on in another allocation"
+)
 ALONE = "let the launcher start the ranks: no `distributed_type: NO`, no `--standalone`"
 # where a program that a script or a rank has left in the background did not end well
 WAIT = "let the script `wait` for what it starts in the background, or end it there"
@@ -123,13 +128,17 @@ def _ended_early(outcome: Outcome, attempt: Attempt, observer: Observer) -> None
     if cause == SMOKE:
         _end_smoke(outcome, observer)
     elif cause == "node" and observer.nodes is not None:
-        why = observer.nodes.why()
-        if observer.nodes.cause.state == "lost":
+        why, other = observer.nodes.why(), observer.nodes.cause
+        if other.class_name == TIME_LIMIT_CLASS:  # it was warned a moment before this one
+            _end_by_time_limit(outcome, attempt)
+        elif other.state == "lost":
             outcome.failure = _failure(attempt, "peer-lost", why)
             outcome.failure.role, outcome.failure.advice = "cascade", LOST_NODE
             status.state = "failed"
         else:
             status.state, status.stopped_by, status.reason = "stopped", "node", why
+    elif cause == TIME_LIMIT:
+        _end_by_time_limit(outcome, attempt)
     elif cause == "max_duration":
         status.state, status.stopped_by = "stopped", "max_duration"
         limit = job_duration(outcome.run.max_duration or 0.0)
@@ -146,6 +155,13 @@ def _ended_early(outcome: Outcome, attempt: Attempt, observer: Observer) -> None
                 failure.why = f"{hang.collectives.kind}: {hang.collectives.what}"
         failure.advice = hang.advice or "read the stacks of all ranks"
         status.state, status.reason = "failed", "ended because it hung"
+
+
+def _end_by_time_limit(outcome: Outcome, attempt: Attempt) -> None:
+    what = attempt.control.describe(TIME_LIMIT, outcome.run)
+    outcome.failure = _failure(attempt, TIME_LIMIT_CLASS, what)
+    outcome.failure.advice = LONGER
+    outcome.status.state, outcome.status.reason = "failed", what
 
 
 def _end_smoke(outcome: Outcome, observer: Observer) -> None:

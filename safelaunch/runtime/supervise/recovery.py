@@ -68,8 +68,8 @@ def decide(  # noqa: PLR0917 - all that one decision depends on
     elif name:
         reason += f"`{name}` may pass"
     else:
-        progressed = "it" if _progressed(attempts)[-1] else "an earlier attempt"
-        reason += f"no known cause, and {progressed} had made progress"
+        which = "it" if progressed(attempts)[-1] else "an earlier attempt"
+        reason += f"no known cause, and {which} had made progress"
     return Decision(action="restart", delay=delay, rung=rung, why=reason)
 
 
@@ -88,7 +88,7 @@ def _never(override: str | None, failure: Failure, attempts: Sequence[AttemptRec
         return f"no restart: `{name}` would fail again; `recovery.classes` can allow it"
     # no known cause: a job that made progress may have met a passing fault, one that never did
     # most likely has a fault of its own
-    if any(_progressed(attempts)):
+    if any(progressed(attempts)):
         return ""
     return "no restart: no known cause, and no progress before it"
 
@@ -106,8 +106,8 @@ def _stalled(policy: RecoveryPolicy, attempts: Sequence[AttemptRecord]) -> str:
     """Return that the last attempts made no progress, or ""; lower rungs do not count."""
     limit = policy.no_progress
     last = [
-        progressed
-        for attempt, progressed in zip(attempts, _progressed(attempts))  # noqa: B905 - `strict` is 3.10
+        has_progressed
+        for attempt, has_progressed in zip(attempts, progressed(attempts))  # noqa: B905 - `strict` is 3.10
         if attempt.rung == attempts[-1].rung
     ][-limit:]
     if not limit or len(last) < limit or any(last):
@@ -117,9 +117,9 @@ def _stalled(policy: RecoveryPolicy, attempts: Sequence[AttemptRecord]) -> str:
     return f"no restart: no progress in {limit} attempts in a row (`no_progress`)"
 
 
-def _progressed(attempts: Sequence[AttemptRecord]) -> list[bool]:
+def progressed(attempts: Sequence[AttemptRecord]) -> list[bool]:
     """Return for each attempt whether it made more progress than all before it."""
-    progressed: list[bool] = []
+    each: list[bool] = []
     steps = 0
     newest: float | None = None
     for attempt in attempts:
@@ -127,11 +127,11 @@ def _progressed(attempts: Sequence[AttemptRecord]) -> list[bool]:
         # to 2 s: where an earlier checkpoint is known, newer is enough
         since = (attempt.started_at or 0.0) - 2.0 if newest is None else newest
         is_newer = attempt.checkpoint is not None and attempt.checkpoint > since
-        progressed.append(attempt.progressed or is_newer or (attempt.steps or 0) > steps)
+        each.append(attempt.progressed or is_newer or (attempt.steps or 0) > steps)
         steps = max(steps, attempt.steps or 0)
         if attempt.checkpoint is not None:
             newest = max(attempt.checkpoint, newest or attempt.checkpoint)
-    return progressed
+    return each
 
 
 def advice(attempts: Sequence[AttemptRecord], rungs: Sequence[str], succeeded: bool) -> str | None:

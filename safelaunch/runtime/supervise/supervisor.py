@@ -21,19 +21,24 @@ import time
 sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)))
 
 from safelaunch.runtime import cgroup, claim, json_files, processes
+from safelaunch.runtime.engines import exit_codes
 from safelaunch.runtime.plain_text import printable, shortened
 from safelaunch.runtime.records import (
     AttemptRecord,
+    EngineStart,
     Failure,
+    JobEnvironment,
     Process,
     Provenance,
     RunRecord,
+    Status,
+    StopRequest,
     Waiting,
 )
 from safelaunch.runtime.start import own_files
 from safelaunch.runtime.supervise import journal, launch, stop_signals
 from safelaunch.runtime.supervise.attempt import Attempt
-from safelaunch.runtime.supervise.control import Control, readable
+from safelaunch.runtime.supervise.control import TIME_LIMIT, Control, readable
 from safelaunch.runtime.units import job_duration
 
 TYPE_CHECKING = False
@@ -78,20 +83,39 @@ class Supervisor:
         self.umask = umask  # the caller's; `limits` are those of open files, where ours were raised
         self.limits = limits
         self.subreaper = subreaper
-        self.control = Control(node_dir)
+        self.control = Control(node_dir, run.engine)
+        self.engine = run.engine or EngineStart()
+        earlier = Status.read(node_dir) if self.engine.life else None
         self.journal = journal.Journal(node_dir, run)
         if not subreaper:
             note = "detached processes are recognised by their mark only"
             self.journal.event("no-subreaper", note=note)
         self.attempts: list[AttemptRecord] = []
-        self.began = time.monotonic()
+        self.began = time.monotonic()  # earlier by what the earlier lives of the run have taken
+        if earlier is not None:
+            self._go_on(earlier)
         self.nodes: Peers | None = None  # the others, where there are several
         self.sent = 1  # the last attempt whose end was sent to them
         self.artifacts: EarlierFiles | None = None
         self.flaw = ""  # of a checkpoint that is newer than the whole ones
         self.journal.open()
-        self.journal.start_attempt(1)
-        self.current = Attempt(1, self.journal, self.control, subreaper=subreaper)
+        number = self.engine.attempt
+        self.journal.start_attempt(number)
+        self.current = Attempt(number, self.journal, self.control, subreaper=subreaper)
+        if self.engine.life:
+            self.journal.event("requeued", life=self.engine.life, nodes=list(run.hosts))
+
+    def _go_on(self, earlier: Status) -> None:
+        """Take over the attempts of the run before its engine started it again."""
+        self.attempts = list(earlier.attempts)
+        status, last = self.journal.status, self.attempts[-1] if self.attempts else None
+        status.started_at = earlier.started_at
+        if last is not None and last.state is None:  # its machine was lost, or taken away
+            last.state = "lost"
+        if last is not None:
+            last.next = f"{self.engine.name} has started the run again"
+            status.attempts = self.attempts
+        self.began -= sum(attempt.elapsed or 0.0 for attempt in self.attempts)
 
     # -- start ---------------------------------------------------------------------------------
 
@@ -105,15 +129,34 @@ class Supervisor:
         if group:
             self.journal.status.cgroup = group
         first = AttemptRecord(resume_checkpoint=self.run.resume_checkpoint)
+        script = os.path.join(self.dir, "launch.sh")
         if len(self.run.hosts) > 1:  # before the job: the others see at once that this node starts
             self._open_peers()
         try:
-            self._start_current(os.path.join(self.dir, "launch.sh"), first)
+            if self.engine.life and self.run.again is not None:
+                script = self._script_of_life(first)
+            self._start_current(script, first)
         except OSError:
             cgroup.remove(group)
             raise
         hint = f"[safelaunch] {self.run.id}: Ctrl-B D leaves it running, Ctrl-C stops it\r\n"
         self.journal.pane.show(hint.encode())
+
+    def _script_of_life(self, record: AttemptRecord) -> str:
+        """Write the script of the first attempt of a later life. Raises OSError."""
+        from safelaunch.runtime.messages.ends import Decision
+
+        record.rung = self.attempts[-1].rung if self.attempts else 0
+        decision = Decision(rung=record.rung)
+        if self.engine.port is not None:  # of several nodes one has chosen it
+            decision.port = self.engine.port
+        decision.checkpoint = record.resume_checkpoint = self.engine.checkpoint
+        try:
+            script, record.port = self._script(self.current.number, decision)
+        except ValueError as e:
+            raise OSError(str(e)) from e
+        self._say_checkpoint(decision.checkpoint)
+        return script
 
     def _open_peers(self) -> None:
         from safelaunch.runtime.supervise import peers
@@ -158,7 +201,8 @@ class Supervisor:
 
         if self.run.manual_node is not None:  # nobody waits for nodes that were started by hand
             self._open_peers()
-        observer = Observer(self.journal, self.nodes, self.artifacts or self._note_artifacts())
+        artifacts = self.artifacts or self._note_artifacts()
+        observer = Observer(self.journal, self.nodes, artifacts, self.began)
         while True:
             observer.start_attempt(self.current)
             self.current.follow(wakeup, observer)
@@ -196,15 +240,10 @@ class Supervisor:
             brief = {"class": failure.class_name, "rank": failure.rank, "what": failure.what}
             self.journal.event("failed", attempt=self.current.number, **brief)
         self._send_end(failure)
-        if self.nodes is not None and not self.nodes.is_alone and self.run.recovery:
-            decision = self._agreed(result, self.nodes, wakeup)
-        elif len(self.run.hosts) > 1:
-            decision = None  # its ranks would wait for the others
-        elif status.state == "failed":
-            decision = result.decide(failure or Failure())
-            decision.checkpoint = self._newest_checkpoint([self._whole_checkpoints()])
-        else:
-            decision = None
+        if failure is not None and failure.class_name == outcome.TIME_LIMIT_CLASS:
+            self._end_allocation()
+            return None
+        decision = self._decide(result, failure, wakeup)
         if decision is None:
             return None
         self.attempts[-1].next = decision.why
@@ -214,6 +253,36 @@ class Supervisor:
                 status.recovery = decision.why
             return None
         return decision
+
+    def _decide(self, result: Outcome, failure: Failure | None, wakeup: int) -> Decision | None:
+        """Return what follows an attempt, None for the end of the run."""
+        if self.nodes is not None and not self.nodes.is_alone and self.run.recovery:
+            return self._agreed(result, self.nodes, wakeup)
+        if len(self.run.hosts) > 1:
+            return None  # its ranks would wait for the others
+        if self.journal.status.state != "failed":
+            return None
+        decision = result.decide(failure or Failure())
+        decision.checkpoint = self._newest_checkpoint([self._whole_checkpoints()])
+        return decision
+
+    def _end_allocation(self) -> None:
+        """Let the engine start the run again, where that brings it further."""
+        status, last = self.journal.status, self.attempts[-1]
+        if not self.engine.can_resume:
+            last.next = "no requeue: the job does not resume from checkpoints"
+        elif not self._has_progressed():
+            last.next = "no requeue: the attempt made no progress that it could resume from"
+        else:
+            last.next = status.reason = f"goes on once {self.engine.title} starts it again"
+            status.state = "pending"
+        self.journal.event("time-limit", why=last.next)
+
+    def _has_progressed(self) -> bool:
+        """Whether the last attempt has come further than those before it."""
+        from safelaunch.runtime.supervise import recovery
+
+        return recovery.progressed(self.attempts)[-1]
 
     def _send_end(self, failure: Failure | None) -> None:
         """Send to the other nodes how this one's attempt has ended."""
@@ -296,6 +365,8 @@ class Supervisor:
         number = self.current.number + 1
         self.journal.notify(f"{decision.why}; attempt {number} in {decision.delay:.0f} s")
         while not self.control.signals:
+            if self.control.is_time_up:
+                return TIME_LIMIT
             now = time.monotonic()
             if now >= min(until, end):
                 return "" if until <= end else "max_duration"
@@ -427,6 +498,8 @@ class Supervisor:
         if self.control.signals:
             status.stop_origin = self.control.stop_origin() or None
         status.reason = where if nodes is None else f"{why} {where}"
+        if name == TIME_LIMIT:
+            self._end_allocation()
         if name == "max_duration":
             limit = job_duration(self.run.max_duration or 0.0)
             status.reason = f"its max_duration of {limit} had passed {where}"
@@ -453,7 +526,9 @@ class Supervisor:
         self._join_ends(lambda: len(self.control.signals) > signals)
         status = self.journal.status
         # the clock may have been set meanwhile: the elapsed time is of a monotonic one
-        status.ended_at, status.elapsed = time.time(), round(time.monotonic() - self.began, 3)
+        if status.state != "pending":
+            status.ended_at = time.time()
+        status.elapsed = round(time.monotonic() - self.began, 3)
         self.journal.restore(self.current.living)
         self.journal.event("ended", state=status.state, exit_code=status.exit_code)
         self.journal.pane.show(f"\r\n[safelaunch] {self.run.id}: {status.state}\r\n".encode())
@@ -465,12 +540,23 @@ class Supervisor:
                 break
             time.sleep(1.0)
         self.clean_up()
+        self._remove_environment()
         if self.nodes is not None:
             self.nodes.close(
                 lambda: len(self.control.signals) > signals,
                 is_bad=status.state != "succeeded",
                 attempt=self.sent,
             )
+
+    def _remove_environment(self) -> None:
+        """Remove the job's environment, which may hold secrets, once no life can follow.
+
+        After a signal without a request to stop, the engine may start the run again.
+        """
+        status = self.journal.status
+        is_final = status.state in ("succeeded", "failed")
+        if self.run.engine and (is_final or StopRequest.read(self.dir) is not None):
+            json_files.remove(os.path.join(self.dir, JobEnvironment.FILE))
 
     def _join_ends(self, is_asked: Callable[[], bool]) -> None:
         """Record how the run has ended on all nodes, where those were started by hand.
@@ -556,7 +642,10 @@ def _install_handlers(control: Control, run: RunRecord) -> int:
 
 
 def main(node_dir: str, umask: int) -> int:
-    """Run one node to its end. Exit 0: the end was recorded, whatever it was."""
+    """Run one node to its end. Exit 0: the end was recorded, whatever it was.
+
+    An engine judges a job by its exit code: under one it says how the run has ended.
+    """
     log = os.open(os.path.join(node_dir, "supervisor.log"), journal.LOG_FLAGS, 0o600)
     os.dup2(log, 2)
     os.close(log)
@@ -567,7 +656,7 @@ def main(node_dir: str, umask: int) -> int:
     client = run.foreground
     if client and launch.prctl(launch.PR_SET_PDEATHSIG, signal.SIGTERM) and os.getppid() != client:
         return 1  # the client died before the signal of its death was set up
-    if not claim.acquire(node_dir):
+    if not claim.acquire(node_dir, run.engine.life if run.engine else 0):
         sys.stderr.write("the start was cancelled\n")
         _clean_up(run)
         return 1
@@ -589,7 +678,7 @@ def main(node_dir: str, umask: int) -> int:
 
         sys.stderr.write(f"{run_state.OWN_ERROR}\n")  # and the traceback below it
         raise
-    return 0
+    return 0 if run.engine is None else exit_codes.of_state(supervisor.journal.status.state)
 
 
 if __name__ == "__main__":

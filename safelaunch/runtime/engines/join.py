@@ -1,0 +1,167 @@
+"""Makes one machine of an engine's allocation a node of a run, and becomes its supervisor.
+
+    python -I -S -B join.py RUN_FOLDER
+
+The engine runs it once on each machine. Only here are the values known that a plan leaves open:
+which node this is, where node 0 is reached, over which network card, and how many cores there are.
+The files of the start have placeholders for them, in `unbound/`, so that a run which the engine
+starts again, on other machines, is filled in anew.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import sys
+import time
+
+# the package is two folders up, and nothing else is on the path
+sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)))
+
+from safelaunch.runtime import PLACE, json_files, processes
+from safelaunch.runtime.engines import addresses
+from safelaunch.runtime.engines.slurm.allocation import JoinError, node_name, of_step
+from safelaunch.runtime.progress import checkpoints
+from safelaunch.runtime.records import (
+    EngineMeeting,
+    EngineStart,
+    JobEnvironment,
+    PeersAddress,
+    RunRecord,
+    Status,
+)
+from safelaunch.runtime.start import start_probe
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from safelaunch.runtime.engines.slurm.allocation import Allocation
+
+_PLAIN = re.compile(r"[A-Za-z0-9._:@+-]+")
+UNBOUND = "unbound"  # folder of the files with placeholders, in that of a node
+MEETING_LIMIT = 180.0  # seconds: a shared file system may show a new file late
+MEETING_PAUSE = 0.1
+SEED = 997  # between the ports that are searched for the ranks and for the supervisors
+
+
+def main(folder: str) -> int:
+    """Join the run in a folder: does not return where the supervisor starts."""
+    os.umask(0o077)
+    try:
+        node_dir = _join(folder, of_step(os.environ))
+        environ = _job_environ(node_dir)
+    except (JoinError, OSError, ValueError) as e:
+        name = node_name(os.environ)
+        sys.stderr.write(f"safelaunch: {name} cannot join the run in {folder}: {e}\n")
+        return 1
+    program = os.path.join(node_dir, PLACE, "supervise", "supervisor.py")
+    argv = [sys.executable, "-I", "-S", "-B", program, node_dir]
+    os.execve(sys.executable, argv, environ)  # noqa: S606 - no shell
+    return 1
+
+
+def _join(folder: str, allocation: Allocation) -> str:
+    """Write what the supervisor of this node needs; return the node's folder."""
+    node_dir = os.path.join(folder, f"node-{allocation.node}")
+    run = RunRecord.read(node_dir)
+    if run is None or run.engine is None:
+        raise JoinError(
+            f"no run.json in {node_dir}: does this machine mount that file system?"
+            " SAFELAUNCH_HOME must be in a folder that all nodes share"
+        )
+    if len(run.hosts) != len(allocation.nodes):
+        raise JoinError(f"the run has {len(run.hosts)} nodes, the job {len(allocation.nodes)}")
+    engine = run.engine
+    engine.life = allocation.life
+    meeting = _meeting(folder, run, allocation)
+    engine.attempt, engine.port = meeting.attempt, meeting.port
+    engine.checkpoint = meeting.checkpoint
+    run.hosts, run.hostname = list(allocation.nodes), allocation.nodes[allocation.node]
+    run.starter = processes.identity(os.getpid())
+    _fill(node_dir, engine, _values(meeting, run, allocation))
+    if len(run.hosts) > 1:
+        peers = PeersAddress(address=meeting.address, port=meeting.messages, token=meeting.token)
+        peers.write(node_dir)
+    run.write(node_dir)
+    return node_dir
+
+
+def _meeting(folder: str, run: RunRecord, allocation: Allocation) -> EngineMeeting:
+    """Return what node 0 has chosen for all nodes; node 0 itself chooses and writes it."""
+    first = os.path.join(folder, "node-0")
+    path = os.path.join(first, f"meeting.{allocation.life}.json")
+    if allocation.node == 0:
+        meeting = _choose(folder, run, allocation)
+        json_files.write_json(path, meeting.to_json())
+        return meeting
+    deadline = time.monotonic() + MEETING_LIMIT
+    while time.monotonic() < deadline:
+        data = json_files.read_json(path)
+        if data is not None:
+            return EngineMeeting.from_json(data)
+        time.sleep(MEETING_PAUSE)
+    raise JoinError(
+        f"node 0 ({allocation.nodes[0]}) has not written {path} within {MEETING_LIMIT:.0f} s"
+    )
+
+
+def _choose(folder: str, run: RunRecord, allocation: Allocation) -> EngineMeeting:
+    """Choose address, ports, attempt and checkpoint of this life, on node 0."""
+    seed = os.getpid() * 31
+    port, messages = start_probe.free_port(seed), start_probe.free_port(seed + SEED)
+    if port is None or messages is None:
+        raise JoinError("no free port")
+    numbers = [0]
+    for node in range(len(run.hosts)):
+        status = Status.read(os.path.join(folder, f"node-{node}")) or Status()
+        numbers += [attempt.attempt for attempt in status.attempts]
+    checkpoint = run.resume_checkpoint
+    policy = run.recovery
+    if allocation.life and policy is not None and policy.checkpoint is not None:
+        checkpoint = checkpoints.common([checkpoints.whole(policy.checkpoint, run.cwd or "/")[0]])
+    return EngineMeeting(
+        address=addresses.of_node_0(allocation),
+        port=port,
+        messages=messages,
+        token=secrets.token_hex(16),
+        attempt=max(numbers) + 1,
+        checkpoint=checkpoint,
+    )
+
+
+def _values(meeting: EngineMeeting, run: RunRecord, allocation: Allocation) -> dict[str, str]:
+    """Return the values for the placeholders, by the names that run.json has for them."""
+    cores = start_probe.usable_cores()
+    if allocation.cores is not None:
+        cores = min(cores, allocation.cores)
+    return {
+        "master-addr": meeting.address,
+        "port": str(meeting.port),
+        "interface": addresses.interface(meeting.address),
+        "threads": str(max(1, cores // (run.ranks or 1))),
+    }
+
+
+def _fill(node_dir: str, engine: EngineStart, values: dict[str, str]) -> None:
+    """Write the files of the start with the values of this node. Raises OSError."""
+    for name, value in values.items():
+        if not _PLAIN.fullmatch(value):  # the placeholder was quoted as a word like these
+            raise JoinError(f"the {name} of this machine, `{value}`, has unusual characters")
+    folder = os.path.join(node_dir, UNBOUND)
+    for name in os.listdir(folder):
+        path = os.path.join(folder, name)
+        with open(path, "rb") as file:
+            text = file.read()
+        for value, placeholder in engine.placeholders.items():
+            text = text.replace(placeholder.encode(), values[value].encode())
+        json_files.write(os.path.join(node_dir, name), text, os.stat(path).st_mode & 0o777)
+
+
+def _job_environ(node_dir: str) -> dict[str, str]:
+    """Return the environment of the supervisor: the caller's, and over it that of the job here."""
+    saved = JobEnvironment.read(node_dir) or JobEnvironment()
+    return {**saved.variables, **os.environ}
+
+
+if __name__ == "__main__":
+    sys.exit(main(os.path.abspath(sys.argv[1])))

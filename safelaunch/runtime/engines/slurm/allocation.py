@@ -1,0 +1,83 @@
+"""What Slurm says of the machines that it has given to a run, seen from one of them."""
+
+from __future__ import annotations
+
+import os
+
+from safelaunch.runtime import commands
+from safelaunch.runtime.engines.slurm import node_list
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+ADDRESS_LIMIT = 20.0  # seconds for scontrol
+
+
+class JoinError(Exception):
+    """A machine cannot join the run; the message says why, for the job's output."""
+
+
+class Allocation:
+    """The machines of a run, seen from one of them."""
+
+    def __init__(
+        self,
+        nodes: Sequence[str],
+        node: int,
+        life: int,
+        cores: int | None,
+        address: Callable[[str], str | None],
+    ) -> None:
+        self.nodes = nodes  # their names, node 0 first
+        self.node = node  # number of this one
+        self.life = life  # how often the engine has started the job again
+        self.cores = cores  # that the job has on this machine; None: not stated
+        self.address = address  # the engine's address of a node, where the name has none
+
+
+def of_step(environ: Mapping[str, str]) -> Allocation:
+    """Return the allocation that the variables of a step describe. Raises JoinError.
+
+    The variables are those of srun(1): in the batch script some mean other things.
+    """
+    text = environ.get("SLURM_STEP_NODELIST") or environ.get("SLURM_JOB_NODELIST") or ""
+    number = environ.get("SLURM_NODEID", "")
+    if not text or not number.isdigit():
+        raise JoinError("SLURM_NODEID and SLURM_STEP_NODELIST are not set: srun starts this")
+    try:
+        nodes = node_list.expand(text)
+    except ValueError as e:
+        raise JoinError(str(e)) from None
+    node = int(number)
+    own = environ.get("SLURMD_NODENAME")
+    if node >= len(nodes) or (own and nodes[node] != own):
+        raise JoinError(f"node {node} of `{text}` is not {own}")
+    return Allocation(
+        nodes,
+        node,
+        _count(environ, "SLURM_RESTART_COUNT") or 0,
+        _count(environ, "SLURM_CPUS_PER_TASK"),
+        _address,
+    )
+
+
+def node_name(environ: Mapping[str, str]) -> str:
+    """Return Slurm's name of this machine."""
+    return environ.get("SLURMD_NODENAME") or os.uname().nodename
+
+
+def _count(environ: Mapping[str, str], name: str) -> int | None:
+    text = environ.get(name, "")
+    return int(text) if text.isdigit() else None
+
+
+def _address(name: str) -> str | None:
+    """Return the address of a node in Slurm's configuration; None where it does not answer."""
+    argv = ("scontrol", "show", "node", name, "--oneliner")
+    answer = commands.RunningCommand(argv).result(ADDRESS_LIMIT)
+    for word in answer.out.split() if answer.code == 0 else ():
+        key, _, value = word.partition("=")
+        if key == "NodeAddr":
+            return value
+    return None

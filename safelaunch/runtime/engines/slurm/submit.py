@@ -1,0 +1,60 @@
+"""Hands a script to sbatch, once, and returns what Slurm calls the job."""
+
+from __future__ import annotations
+
+import re
+
+from safelaunch.runtime import commands
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+LIMIT = 60.0  # seconds: a busy slurmctld answers late
+_PARSABLE = re.compile(r"([0-9]+)(?:;(\S+))?")  # `--parsable`: the id, and `;` a cluster
+
+
+class SubmitError(Exception):
+    """The engine has not accepted the job; the message has its own words."""
+
+
+class UnclearSubmitError(SubmitError):
+    """The engine did not answer: it may have accepted the job."""
+
+
+def submit(
+    argv: Sequence[str], environ: Mapping[str, str], limit: float = LIMIT
+) -> tuple[str, str]:
+    """Run sbatch; return the job's id and its cluster, "" for the only one.
+
+    Raises SubmitError, with Slurm's words, and UnclearSubmitError where it did not answer in
+    `limit` s.
+    """
+    answer = commands.RunningCommand(argv, environ).result(limit)
+    words = "; ".join(line.strip() for line in answer.err.splitlines() if line.strip())
+    if answer.code == commands.NOT_RUN:
+        error = UnclearSubmitError if "did not answer" in answer.err else SubmitError
+        raise error(words)
+    if answer.code != 0:
+        raise SubmitError(words or f"{argv[0]} ended with exit code {answer.code}")
+    for line in reversed(answer.out.splitlines()):  # a site's wrapper may print a banner before it
+        match = _PARSABLE.fullmatch(line.strip())
+        if match:
+            return match[1], match[2] or ""
+    raise UnclearSubmitError(f"`{argv[0]}` printed no job id: {answer.out.strip()[:200]!r}")
+
+
+def job_of_comment(
+    prefix: Sequence[str], comment: str, environ: Mapping[str, str]
+) -> tuple[str, str] | None:
+    """Return id and cluster of the job with a comment, where the queue has one.
+
+    After an sbatch that did not answer it says whether the job was accepted.
+    """
+    argv = (*prefix, "squeue", "--me", "--noheader", "--format=%i|%k")
+    answer = commands.RunningCommand(argv, environ).result(LIMIT)
+    for line in answer.out.splitlines() if answer.code == 0 else ():
+        job, _, text = line.partition("|")
+        if text.strip() == comment:
+            return job.strip(), ""
+    return None
