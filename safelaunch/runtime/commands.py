@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import os
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import subprocess
@@ -62,17 +64,14 @@ class RunningCommand:
         try:
             out, err = child.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
-            child.kill()
-            with child:  # not for the end of its output, which a child of its own may hold open
-                pass
+            _kill_session(child)
             why = f"`{self._program}` did not answer within {limit:g} s"
             return CommandResult(NOT_RUN, "", why)
         except BaseException:
             try:
                 child.wait(1)  # half of a tmux server would be harder to clean up than a whole one
             except subprocess.TimeoutExpired:
-                pass
-            child.kill()
+                _kill_session(child)
             raise
         return CommandResult(
             child.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
@@ -93,6 +92,28 @@ def detach(argv: Sequence[str], *, cwd: str, environ: Mapping[str, str]) -> int:
     child = _popen(argv, subprocess.DEVNULL, environ, cwd)
     child.returncode = 0  # it outlives this process, which does not wait for it: no ResourceWarning
     return child.pid
+
+
+def _kill_session(child: subprocess.Popen[bytes]) -> None:
+    """Kill a command with its own children: a wrapper script of a site would leave the rest behind.
+
+    The group has the number of the session's leader; what has made a session of its own stays. A
+    command that cannot be killed, in the kernel or as another user's, is not waited for.
+    """
+    import signal
+    import subprocess
+
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except OSError:
+        pass
+    for pipe in (child.stdout, child.stderr):
+        if pipe is not None:
+            pipe.close()
+    try:
+        child.wait(1)
+    except subprocess.TimeoutExpired:
+        child.returncode = NOT_RUN  # nobody waits for it any more: no ResourceWarning
 
 
 def _popen(
