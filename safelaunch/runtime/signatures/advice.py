@@ -97,7 +97,10 @@ ADVICE = {
     "ray-node-dead": "look at the logs of the node or actor that died, in Ray's session folder"
     " (/tmp/ray/session_latest)",
     "user-code-exception": "fix the line above and start again; a restart alone fails the same way",
-    "scheduler-cancelled": "ask for more time, or resume from the last checkpoint",
+    "scheduler-cancelled": "find out who cancelled it, or resume from the last checkpoint",
+    "time-limit": "ask for more time, or resume from the last checkpoint",
+    "scheduler": "read the reason that the scheduler gives: a setting of the job, a partition or a"
+    " node has to change first",
     "gpu-hardware-ecc": "take the GPU out of `gpus:` and reset it (`nvidia-smi -q -d ECC`)",
     "tracker-offline": "set `WANDB_MODE=offline` in the job's `env:`, or pass the key with"
     " `env_from:`",

@@ -57,6 +57,8 @@ def test_an_unknown_class_is_not_retried() -> None:
          "crlf-bad-interpreter"),
         ("Out of memory: Killed process 991 (python)", "host-oom"),
         ("slurmstepd: error: *** JOB 1 ON n CANCELLED AT 2024-01-01 DUE TO TIME LIMIT ***",
+         "time-limit"),
+        ("slurmstepd: error: *** JOB 1 ON n CANCELLED AT 2024-01-01T12:00:00 ***",
          "scheduler-cancelled"),
     ],
 )  # fmt: skip
