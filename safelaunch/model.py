@@ -245,6 +245,52 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True)
+class SbatchOption:
+    """An option of sbatch as the user wrote it: its name, and its value where that is a word."""
+
+    words: tuple[str, ...]
+    origin: Origin = field(default=BUILT_IN, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Slurm:
+    """What a `slurm:` block asks of Slurm for each node. Times in seconds, sizes in bytes.
+
+    `origins` has each key that is written, also one that `null` puts back to its default.
+    """
+
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    time: float | None = None
+    gpu_type: str | None = None
+    gres: bool = False  # GPUs are requested by --gres=gpu:
+    gpus_per_node: int | None = None
+    cpus_per_gpu: int | None = None
+    cpus_per_task: int | None = None
+    mem: int | None = None
+    mem_per_gpu: int | None = None
+    mem_per_cpu: int | None = None
+    constraint: str | None = None
+    exclude: tuple[str, ...] = ()
+    nodelist: tuple[str, ...] = ()
+    reservation: str | None = None
+    exclusive: bool = False
+    signal: float = 120  # before the time limit; 0: none
+    requeue: bool = True
+    setup: tuple[str, ...] = ()
+    options: tuple[SbatchOption, ...] = ()
+    prefix: tuple[str, ...] = ()  # words before sbatch, squeue, ...
+    origin: Origin = BUILT_IN
+    origins: Mapping[str, Origin] = field(default_factory=dict)
+
+    def over(self, base: Slurm) -> Slurm:
+        """Return this block merged over another, key by key."""
+        own = {key: getattr(self, key) for key in self.origins}
+        return replace(base, **own, origin=self.origin, origins={**base.origins, **self.origins})
+
+
+@dataclass(frozen=True, slots=True)
 class Host:
     """A machine of the user's. Paths are its own, but `identity`; `env` has what `hub` sets."""
 
@@ -265,6 +311,7 @@ class Host:
     transport: str | None = None  # paramiko or ssh; None: ssh where its configuration needs it
     hub: str | None = None  # online, offline or the address of a mirror
     start: str | None = None  # launcher or direct, for jobs that do not say it
+    slurm: Slurm | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,6 +471,7 @@ class Job:
     start: str = "launcher"  # or direct: the ranks are started without it
     peer_grace: float = PEER_GRACE  # of a direct start, in seconds
     preload: tuple[str, ...] = ()  # modules that a direct start imports once for all ranks
+    slurm: Slurm | None = None
 
     @property
     def starts_one_node(self) -> bool:

@@ -330,6 +330,7 @@ def _job(
         start=values.get("start", "launcher"),
         preload=values.get("preload", ()),
         peer_grace=values.get("peer_grace", PEER_GRACE),
+        slurm=values.get("slurm"),
     )
     _check_names(job, tree)
     return job

@@ -47,11 +47,12 @@ _JOB = frozenset((
     "start", "peer_grace", "preload", "python", "python_options", "venv", "conda", "conda_root",
     "workdir", "pythonpath", "env", "env_from", "inherit", "setup", "log", "force", "capture",
     "logs", "log_cap", "max_duration", "progress", "success", "hang", "recovery", "sync", "assets",
-    "needs", "inputs", "smoke",
+    "needs", "inputs", "smoke", "slurm",
 ))  # fmt: skip
-_OVERLAY_KEYS = frozenset(
-    {"env", "env_from", "setup", "recovery", "hang", "success", "venv", "nodes", "needs", "inputs"}
-)
+_OVERLAY_KEYS = frozenset((
+    "env", "env_from", "setup", "recovery", "hang", "success", "venv", "nodes", "needs", "inputs",
+    "slurm",
+))  # fmt: skip
 _PROFILE = frozenset((
     "extends", "description", "accelerator", "gpu_names", "facts", "env", "site", "ladder",
     "sources", "checked",

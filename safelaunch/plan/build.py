@@ -82,7 +82,7 @@ def make_plan(resolved: Resolved) -> Plan:
         notes += [n for n in node_notes if n not in notes]
     warnings += plan_warnings.differing_variables(nodes)
     nodes, all_notes = direct.alike(nodes)
-    notes += all_notes
+    notes += [*all_notes, *plan_warnings.unused_slurm(job, resolved.hosts)]
     profiles = [profile for host in resolved.hosts if (profile := resolved.profile_of(host))]
     return Plan(
         name=job.name,

@@ -79,6 +79,14 @@ def differing_variables(nodes: Sequence[NodePlan]) -> Iterator[PlanWarning]:
             yield PlanWarning("nodes-differ", message)
 
 
+def unused_slurm(job: Job, hosts: Sequence[Host]) -> Iterator[str]:
+    """Note the `slurm:` blocks of a start that Slurm has no part in."""
+    blocks = [block for block in (job.slurm, *(host.slurm for host in hosts)) if block is not None]
+    places = ", ".join(dict.fromkeys(str(block.origin) for block in blocks))
+    if places:
+        yield f"`slurm:` ({places}) has no effect: Slurm does not start this job"
+
+
 def _words(job: Job) -> Iterator[tuple[str, str, str]]:
     """Yield key, text and origin of the values that may be meant as paths."""
     words = [("args", word) for word in job.args.words]

@@ -1,4 +1,4 @@
-"""The blocks of a job file with keys of their own: success, hang, recovery, needs, inputs.
+"""The blocks of a job file with keys of their own: success, hang, recovery, needs, inputs, slurm.
 
 Each block is a schema of its own. What depends on the rest of the job is checked in supervision.py.
 """
@@ -7,15 +7,25 @@ Each block is a schema of its own. What depends on the rest of the job is checke
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from safelaunch.config.schema import json_types
 from safelaunch.config.schema.keys import Key, Schema
-from safelaunch.config.schema.text_checks import check_kind, wrong
-from safelaunch.config.schema.types import ArgsType, Choice, Count, ListOf, Text
+from safelaunch.config.schema.text_checks import check_kind, read_command_words, shorten, wrong
+from safelaunch.config.schema.types import (
+    ArgsType,
+    Choice,
+    Count,
+    ListOf,
+    SetupType,
+    Text,
+    WordsType,
+)
 from safelaunch.config.schema.units import Bool, Duration, Glob, Pattern, Size
 from safelaunch.errors import ConfigError, did_you_mean
-from safelaunch.model import Hang, Input
+from safelaunch.model import Hang, Input, SbatchOption, Slurm
+from safelaunch.runtime.units import job_duration
 
 if TYPE_CHECKING:
     from safelaunch.config.schema.json_types import Shape
@@ -93,7 +103,130 @@ RECOVERY = Schema(
         Key("ladder", Bool(), "climb the profile's ladder on illegal memory access"),
     ),
 )
-BLOCKS = {schema.name: schema for schema in (SUCCESS, HANG, RECOVERY, NEEDS)}
+
+
+class SlurmTime(Duration):
+    """A duration as everywhere; a time as sbatch takes it is refused with the duration."""
+
+    # days-hours[:minutes[:seconds]] or [hours:]minutes:seconds (sbatch(1), --time)
+    _FORM = re.compile(r"(?:([0-9]{1,3})-([0-9]{1,3})|([0-9]{1,5}))((?::[0-9]{1,2}){0,2})")
+
+    def read(self, node: Node) -> float:
+        try:
+            return super().read(node)
+        except ConfigError as error:
+            match = self._FORM.fullmatch(node.text) if node.kind == "scalar" else None
+            if match is not None and (match[1] or match[4]):
+                first = [match[2]] if match[1] else [match[3]]
+                parts = [int(part) for part in (*first, *match[4].split(":")[1:])]
+                units = (3600, 60, 1) if match[1] or len(parts) > 2 else (60, 1)  # noqa: PLR2004
+                seconds = sum(part * unit for part, unit in zip(parts, units, strict=False))
+                seconds += int(match[1] or 0) * 86400
+                error.hint = f"write it with its units: `{job_duration(seconds)}`"
+            raise
+
+
+class SbatchOptions:
+    """Options of sbatch, word for word: `[--mail-type=END, --nice, "100"]`."""
+
+    wants = "a list of words, such as [--mail-type=END]"
+
+    def read(self, node: Node) -> tuple[SbatchOption, ...]:
+        """Return the options, each with the words behind it. Raises ConfigError."""
+        check_kind(node, "list", self.wants)
+        options: list[SbatchOption] = []
+        pairs = zip(read_command_words(node), node.items, strict=True)
+        for word, item in pairs:
+            if "\n" in word:
+                raise ConfigError("a line break in an option of sbatch", where=item.origin)
+            if word.startswith("-"):
+                options.append(SbatchOption((word,), item.origin))
+            elif options and len(options[-1].words) == 1:
+                options[-1] = SbatchOption((*options[-1].words, word), options[-1].origin)
+            else:
+                raise ConfigError(
+                    f"`{shorten(word)}` is no option of sbatch",
+                    where=item.origin,
+                    hint="options begin with `-`; the words of the job are its own",
+                )
+        return tuple(options)
+
+    def schema(self) -> Shape:
+        return WordsType().schema()
+
+
+# printable ASCII without blanks: what sbatch takes as the value of an option, and no option
+_SLURM_WORD = Text(
+    "a word", r"[!-,.-~][!-~]*", "is no word for sbatch: no blanks, ASCII, no `-` first"
+)
+_GPU_TYPE = Text("a GPU type", r"[A-Za-z0-9_.-]+", "is no GPU type such as h100")
+_NODES = ListOf(_SLURM_WORD, "nodes", single=True)
+_MEMORY = Size(1 << 20)
+_MAX_SIGNAL = 65535  # seconds, sbatch(1), --signal
+SLURM = Schema(
+    "slurm",
+    (
+        Key("partition", _SLURM_WORD, "partition, or several with commas"),
+        Key("account", _SLURM_WORD, "the account that pays"),
+        Key("qos", _SLURM_WORD, "quality of service"),
+        Key("time", SlurmTime(), "the time limit; default: max_duration and five minutes"),
+        Key("gpu_type", _GPU_TYPE, "type of the GPUs, such as h100"),
+        Key("gres", Bool(), "request GPUs by --gres=gpu: and not by --gpus-per-node="),
+        Key("gpus_per_node", Count(), "GPUs of a node, for jobs that take all or do not say"),
+        Key("cpus_per_gpu", Count(), "cores for each GPU"),
+        Key("cpus_per_task", Count(), "or cores for each node"),
+        Key("mem", _MEMORY, "memory of each node"),
+        Key("mem_per_gpu", _MEMORY, "or for each GPU"),
+        Key("mem_per_cpu", _MEMORY, "or for each core"),
+        Key("constraint", _SLURM_WORD, "features that the nodes must have"),
+        Key("exclude", _NODES, "nodes not to use"),
+        Key("nodelist", _NODES, "nodes to use"),
+        Key("reservation", _SLURM_WORD, "a reservation by name"),
+        Key("exclusive", Bool(), "share no node with other jobs"),
+        Key("signal", Duration(zero=True), "tell the ranks so long before the time limit"),
+        Key("requeue", Bool(), "whether Slurm may start it again: preempted, a node failed"),
+        Key("setup", SetupType(), "shell lines of the batch script, before its srun"),
+        Key("options", SbatchOptions(), "further options of sbatch, word for word"),
+        Key("prefix", WordsType(), "words before sbatch, squeue and the others"),
+    ),
+)
+# of each group sbatch takes one
+EXCLUSIVE_KEYS = (("mem", "mem_per_gpu", "mem_per_cpu"), ("cpus_per_gpu", "cpus_per_task"))
+BLOCKS = {schema.name: schema for schema in (SUCCESS, HANG, RECOVERY, NEEDS, SLURM)}
+
+
+def check_exclusive_keys(block: Slurm) -> None:
+    """Refuse a block with two keys of which sbatch takes one. Raises ConfigError."""
+    for group in EXCLUSIVE_KEYS:
+        present = [key for key in group if getattr(block, key) is not None]
+        if len(present) > 1:
+            first, second = sorted(present, key=lambda key: list(block.origins).index(key))[:2]
+            raise ConfigError(
+                f"`{first}` and `{second}` together: sbatch takes one of them",
+                where=block.origins[second],
+                hint=f"`{first}` is set at {block.origins[first]}; `{first}: null` removes it",
+            )
+
+
+class SlurmType:
+    """What Slurm is asked for, as keys of its own."""
+
+    wants = "a mapping such as {partition: gpu, time: 24h}"
+
+    def read(self, node: Node) -> Slurm:
+        check_kind(node, "map", self.wants)
+        values, _ = SLURM.read(node)
+        values["origins"] = {key.text: value.origin for key, value in node.items}
+        block = Slurm(**values, origin=node.origin)
+        if block.signal > _MAX_SIGNAL:
+            raise ConfigError(
+                f"Slurm takes at most {_MAX_SIGNAL} s for `signal`", where=block.origins["signal"]
+            )
+        check_exclusive_keys(block)
+        return block
+
+    def schema(self) -> Shape:
+        return SLURM.schema()
 
 
 class HangType:

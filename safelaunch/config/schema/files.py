@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from safelaunch import launchers
 from safelaunch.config.schema import json_types
-from safelaunch.config.schema.blocks import NEEDS, RECOVERY, SUCCESS, HangType, InputsType
+from safelaunch.config.schema.blocks import (
+    NEEDS,
+    RECOVERY,
+    SUCCESS,
+    HangType,
+    InputsType,
+    SlurmType,
+)
 from safelaunch.config.schema.env_types import EnvType, ProfileEnvType
 from safelaunch.config.schema.host_types import SSH_NAME, USER, Addresses, Hub, Port
 from safelaunch.config.schema.keys import Block, Key, Schema
@@ -81,6 +88,7 @@ _SYNC = Block(SYNC, "a mapping such as {exclude: [data/]}", Sync)
 _MODULES = ListOf(_MODULE, "modules", single=True)
 _START = Choice(("launcher", "direct"))
 _GRACE = Duration(zero=True)
+_SLURM = SlurmType()
 _NEEDS = Block(NEEDS, "a mapping such as {gpu_memory: 24GiB, disk: 200GiB}", Needs)
 _INTERPRETER = (
     Key("python", PathText(), "absolute path of the interpreter, or relative to this file"),
@@ -140,6 +148,7 @@ JOB = Schema(
         Key("assets", AssetsType(), "models and data by name, copied beside the project"),
         Key("needs", _NEEDS, "what each machine must have: gpu_memory, ram, disk, shm"),
         Key("inputs", InputsType(), "paths that must exist; a glob must match exactly one"),
+        Key("slurm", _SLURM, "what Slurm is asked for, over the block of the hosts file"),
         Key("smoke", SmokeType(), "job keys that `run --smoke` sets on top of this job"),
     ),
 )
@@ -177,6 +186,7 @@ HOST = Schema(
         Key("interface", Text("an interface"), "network interface towards the other nodes"),
         Key("facts", MapOf(Text(), "facts"), "nccl, driver, torch, cuda, p2p: for gates"),
         Key("start", _START, "direct: for jobs that do not say how their ranks are started"),
+        Key("slurm", _SLURM, "what Slurm is asked for, where this is a login node of a cluster"),
         Key("hub", Hub(), "online, offline, or the https:// address of a mirror"),
     ),
 )
