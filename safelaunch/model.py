@@ -471,12 +471,13 @@ class Job:
     start: str = "launcher"  # or direct: the ranks are started without it
     peer_grace: float = PEER_GRACE  # of a direct start, in seconds
     preload: tuple[str, ...] = ()  # modules that a direct start imports once for all ranks
-    slurm: Slurm | None = None
+    slurm: Slurm | None = None  # its own block; for an engine what is asked for altogether
+    engine: str | None = None  # what chooses its machines: slurm
 
     @property
     def starts_one_node(self) -> bool:
         """Whether it starts one of several nodes: the others are started by hand, elsewhere."""
-        return self.topology.nodes > max(len(self.hosts), 1)
+        return self.engine is None and self.topology.nodes > max(len(self.hosts), 1)
 
     def origin(self, key: str) -> Origin:
         """Return where the value of a key comes from."""
@@ -553,7 +554,7 @@ class NodePlan:
     secrets: tuple[str, ...]  # env_from
     interpreter: Interpreter
     processes: int | None = 1
-    direct: tuple[str, ...] = ()  # host names that are reached without a proxy
+    direct: tuple[Word, ...] = ()  # host names that are reached without a proxy
     files: tuple[tuple[str, Word], ...] = ()  # name in the run directory, text
     single: str | None = None  # which process without RANK is the program, see launchers.Command
     resume_argv: tuple[Word, ...] | None = None  # argv with `recovery.resume_args`
@@ -619,3 +620,4 @@ class Plan:
     resumes: str | None = None  # id of the run that this one continues
     expected: Mapping[str, str] = field(default_factory=dict)  # that run's fingerprint
     manual_node: ManualStart | None = None  # of several nodes that are started by hand
+    engine: Slurm | None = None  # what is asked of the engine that chooses the machines

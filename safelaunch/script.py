@@ -154,7 +154,7 @@ def _proxies(node: NodePlan) -> list[str]:
         "# the ranks talk to each other directly, whatever proxy there is",
         f'if [ -n "{tests}" ]; then',
         '  no_proxy="${no_proxy:-${NO_PROXY:-}}"',
-        f'  no_proxy={quote(",".join(node.direct))}"${{no_proxy:+,$no_proxy}}"',
+        f'  no_proxy={quote(join_words(",", node.direct))}"${{no_proxy:+,$no_proxy}}"',
         '  export no_proxy NO_PROXY="$no_proxy"',
         "fi",
     ]

@@ -28,7 +28,7 @@ LAYERS = (
     ("model",),
     ("environ", "file_lock", "secrets_in_text", "runtime"),
     ("script", "launchers"),
-    ("analysis",),
+    ("analysis", "engines"),
     ("hostfacts", "sync", "config"),
     ("diagnose", "lint", "runs"),
     ("plan", "ssh"),

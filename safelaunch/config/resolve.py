@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.config import profiles, remote_paths
 from safelaunch.config.hosts_file import reader as hosts_file
-from safelaunch.config.hosts_file.reader import Hosts
+from safelaunch.config.hosts_file.reader import LOCAL, Hosts
 from safelaunch.config.paths import Paths, project_on_host
 from safelaunch.config.schema.files import JOB
 from safelaunch.config.schema.interpreter import read_interpreter
@@ -24,9 +24,10 @@ from safelaunch.config.supervision import (
     resumed_args,
     smoke_args,
 )
-from safelaunch.config.topology import read_topology
+from safelaunch.config.topology.nodes import read_topology
 from safelaunch.config.yaml_io.node import Node, mapping, overlay, scalar
 from safelaunch.config.yaml_io.reader import MAX_DEPTH, read_file
+from safelaunch.engines.slurm.options import FORCED_OPTIONS
 from safelaunch.environ import RANK_NAMES, check_name, check_rank_name, rank_values
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.launchers import NAMES as LAUNCHERS
@@ -71,6 +72,7 @@ class Flags(NamedTuple):
     remote: bool = False  # the job's hosts are others than this machine
     hosts: tuple[str, ...] = ()  # instead of the job's own
     direct: bool = False
+    engine: str | None = None  # what chooses the machines: slurm
     only_checked: bool = False  # a script that is missing is a finding, no error
 
 
@@ -151,9 +153,13 @@ def resolve(
         )
     if "hosts" in values:
         values["hosts"] = hosts_file.expand(hosts, values["hosts"])
+    if flags.engine is not None:
+        from safelaunch.config.topology.slurm import for_profile, read_slurm
+
+        values["slurm"] = read_slurm(values, origins, tree, hosts.machines.get(LOCAL))
     sync: Sync = values.get("sync", Sync())
     job = replace(
-        _job(values, origins, paths, default_name, tree),
+        _job({"name": default_name, **values}, origins, paths, tree, flags.engine),
         supervision=read_supervision(values, tree, paths, smoke=flags.smoke),
         resumed=resumed_args(tree),
         smoke_args=smoke_args(tree),
@@ -174,6 +180,9 @@ def resolve(
     if flags.ladder is not None and profile is None:
         raise ConfigError("`--nccl-ladder` needs a profile", hint="--profile NAME")
     check_ladder(job.supervision.recovery, profile, tree)
+    if job.engine is not None and job.slurm is not None:
+        job = replace(job, slurm=for_profile(job.slurm, profile, values, origins))
+        machines *= job.topology.nodes  # alike, as far as this machine's entry knows them
     return Resolved(
         job=job,
         profile=profile,
@@ -248,9 +257,9 @@ def _machines(job: Job, hosts: Hosts, *, remote: bool) -> tuple[Host, ...]:
         raise ConfigError("no host named", hint="--host NAME; safelaunch hosts lists them")
     if remote:  # a name without an entry is one of ~/.ssh/config, or an address
         return tuple(hosts.machines.get(name) or Host(name) for name in job.hosts)
-    if job.hosts:
+    if job.hosts and job.engine is None:
         return tuple(hosts_file.select(hosts, name, job.origin("hosts")) for name in job.hosts)
-    return (hosts.machines.get(hosts_file.LOCAL, Host(hosts_file.LOCAL)),)
+    return (hosts.machines.get(LOCAL, Host(LOCAL)),)
 
 
 def _profile(
@@ -289,12 +298,16 @@ def _profile(
 
 
 def _job(
-    values: dict[str, Any], origins: dict[str, Origin], paths: Paths, default_name: str, tree: Node
+    values: dict[str, Any],
+    origins: dict[str, Origin],
+    paths: Paths,
+    tree: Node,
+    engine: str | None,
 ) -> Job:
     launcher = _launcher(values, origins, tree.origin)
     interpreter = read_interpreter(values, origins, paths.planned)
     _check_target(values, origins, launcher, tree.origin)
-    gpus, topology = read_topology(values, origins, launcher)
+    gpus, topology = read_topology(values, origins, launcher, engine)
     for name in re.findall(r"\{([^}]*)\}", values.get("log", "")):
         if name not in _LOG_FIELDS:
             raise ConfigError(
@@ -303,7 +316,7 @@ def _job(
                 hint="known: " + ", ".join(f"{{{field}}}" for field in _LOG_FIELDS),
             )
     job = Job(
-        name=values.get("name", default_name),
+        name=values["name"],
         launcher=launcher,
         version=values.get("version"),
         script=values.get("script"),
@@ -312,7 +325,7 @@ def _job(
         args=values.get("args", Args()),
         launcher_args=values.get("launcher_args", Args()),
         topology=topology,
-        gpus=gpus,
+        gpus=gpus if engine is None else (),  # it chooses them
         hosts=values.get("hosts", ()),
         mixed_precision=values.get("mixed_precision"),
         interpreter=interpreter or Interpreter(),
@@ -331,6 +344,7 @@ def _job(
         preload=values.get("preload", ()),
         peer_grace=values.get("peer_grace", PEER_GRACE),
         slurm=values.get("slurm"),
+        engine=engine,
     )
     _check_names(job, tree)
     return job
@@ -420,6 +434,8 @@ def _check_names(job: Job, tree: Node) -> None:
     for key in ("env_from", "force", "inherit"):
         node = tree.get(key)
         for item in node.items if node is not None and node.kind == "list" else ():
+            if (key, item.text) == ("force", FORCED_OPTIONS):
+                continue
             check_name(item.text.removesuffix("*") if key == "inherit" else item.text, item.origin)
             if key == "env_from" and item.text in ranks:
                 check_rank_name(EnvVar(item.text, "", item.origin), job.launcher)

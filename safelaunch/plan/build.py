@@ -81,8 +81,15 @@ def make_plan(resolved: Resolved) -> Plan:
         warnings += [w for w in node_warnings if w not in warnings]
         notes += [n for n in node_notes if n not in notes]
     warnings += plan_warnings.differing_variables(nodes)
+    if job.engine is not None:
+        from safelaunch.plan import engine
+
+        kind = resolved.profile.accelerator if resolved.profile else "cuda"
+        warnings += engine.warnings(job, nodes[0], kind)
+    else:
+        notes += plan_warnings.unused_slurm(job, resolved.hosts)
     nodes, all_notes = direct.alike(nodes)
-    notes += [*all_notes, *plan_warnings.unused_slurm(job, resolved.hosts)]
+    notes += all_notes
     profiles = [profile for host in resolved.hosts if (profile := resolved.profile_of(host))]
     return Plan(
         name=job.name,
@@ -98,6 +105,7 @@ def make_plan(resolved: Resolved) -> Plan:
         supervision=job.supervision,
         fingerprint=fingerprint(job, job.fingerprint),
         manual_node=_manual_node(job, nodes[0]) if job.starts_one_node else None,
+        engine=job.slurm if job.engine is not None else None,
     )
 
 
@@ -215,6 +223,7 @@ def _map_words(node: NodePlan, function: Callable[[Word], Word]) -> NodePlan:
         env={name: _map_variable(var, function) for name, var in node.env.items()},
         files=tuple((name, function(body)) for name, body in node.files),
         ranks=None if node.ranks is None else _map_ranks(node.ranks, function),
+        direct=tuple(map(function, node.direct)),
         resume_argv=map_all(node.resume_argv),
         fresh_argv=map_all(node.fresh_argv),
         evidence={
@@ -323,19 +332,19 @@ def _node(
     setup = (*host.setup, *job.setup)
     ranks = _direct_start(launch, command, env, setup, notes) if job.start == "direct" else None
     node = NodePlan(
-        host=host.name,
+        host=_node_name(job, host, rank),
         node_rank=rank,
         cwd=job.workdir,
         argv=command.argv,
         program=command.program,
         env=env,
         unset=environ.SCRUBBED,
-        keep=_inherited_names(job),
+        keep=_inherited_names(job, accelerator),
         setup=setup,
         secrets=tuple(name for name in job.env_from if env[name].computed),
         interpreter=job.interpreter,
         processes=1 if launcher.PLACES_RANKS else job.topology.processes,
-        direct=_direct(resolved.hosts),
+        direct=_direct(job, resolved.hosts),
         files=command.files,
         single=command.single,
         resume_argv=_resume_argv(launch._replace(job=job), resolved.job),
@@ -391,11 +400,24 @@ def _brings_python(job: Job) -> bool:
     return finds_python(job.prefix)
 
 
-def _inherited_names(job: Job) -> tuple[str, ...] | None:
+def _inherited_names(job: Job, accelerator: Accelerator) -> tuple[str, ...] | None:
     """Return the names of `inherit`; None for all."""
     if job.inherit == "all":
         return None
-    return () if job.inherit == "none" else tuple(job.inherit)
+    names = () if job.inherit == "none" else tuple(job.inherit)
+    if job.engine is None:
+        return names
+    from safelaunch.plan.engine import DEVICES
+
+    return tuple(dict.fromkeys((*names, *DEVICES, accelerator.devices)))
+
+
+def _node_name(job: Job, host: Host, rank: int) -> str:
+    if job.engine is None:
+        return host.name
+    from safelaunch.plan.engine import node_name
+
+    return node_name(rank)
 
 
 def _resume_argv(launch: Launch, own: Job) -> tuple[Word, ...] | None:
@@ -499,6 +521,8 @@ def _on_host(resolved: Resolved, host: Host) -> Job:
 def _select(resolved: Resolved, profile: Profile, host: Host) -> gates.SelectedVariables:
     flags, job = resolved.flags, resolved.job
     gpus = len(job.gpus) or job.topology.processes
+    if job.engine is not None and job.slurm is not None:
+        gpus = job.slurm.gpus_per_node or gpus
     recovery = job.supervision.recovery
     return gates.select(
         profile,
@@ -542,7 +566,7 @@ def _built_in(
             computed=f"usable cores / {count or 'GPUs'}, unless it is set already",
             soft=True,
         )
-    direct = ",".join(_direct(resolved.hosts))
+    direct = join_words(",", _direct(job, resolved.hosts))
     for name in ("no_proxy", "NO_PROXY"):
         yield EnvVar(
             name,
@@ -572,9 +596,11 @@ def _interpreter_env(interpreter: Interpreter) -> Iterable[EnvVar]:
         yield EnvVar("CONDA_PREFIX", None, origin, computed=computed)
 
 
-def _direct(hosts: tuple[Host, ...]) -> tuple[str, ...]:
+def _direct(job: Job, hosts: tuple[Host, ...]) -> tuple[Word, ...]:
     """Return the names that ranks reach without a proxy: loopback and the job's nodes."""
-    nodes = [host.name for host in hosts] if len(hosts) > 1 else []
+    nodes: list[Word] = [host.name for host in hosts] if len(hosts) > 1 else []
+    if job.engine is not None and nodes:
+        nodes = [text(Slot.MASTER_ADDR)]  # of an engine's nodes only the first is known at a start
     return tuple(dict.fromkeys(["localhost", "127.0.0.1", "::1", *nodes]))
 
 

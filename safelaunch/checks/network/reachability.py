@@ -112,7 +112,7 @@ def proxies(host: HostContext) -> Answer | None:
     proxies = _proxies(host)
     if not proxies:
         return None
-    direct = list(host.plan.direct)
+    direct = [str(name) for name in host.plan.direct]
     # servers with a numeric address, or a name without a dot
     servers = [server.address for server in servers_of(host.job)]
     direct += [s for s in servers if re.fullmatch(r"[\d.]+|[^.]+", s)]
@@ -138,7 +138,7 @@ def _no_proxy(host: HostContext) -> list[str]:
     if not own:
         facts, inherited = host.get("network", "proxies") or {}, job_options.inherited_environ(host)
         values = (*(inherited.get(name) for name in names), facts.get("no_proxy"))
-        text = ",".join([*host.plan.direct, next(filter(None, values), "")])
+        text = ",".join([*map(str, host.plan.direct), next(filter(None, values), "")])
     return [entry.strip() for entry in text.split(",") if entry.strip()]
 
 

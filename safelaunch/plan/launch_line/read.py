@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from safelaunch import launchers
 from safelaunch.config.schema.files import JOB
 from safelaunch.config.schema.text_checks import holds_secret
-from safelaunch.config.topology import read_topology
+from safelaunch.config.topology.nodes import read_topology
 from safelaunch.config.yaml_io.node import Node, mapping
 from safelaunch.environ import PROCESS_GROUP, RANK_NAMES, inherited, matches, rank_values
 from safelaunch.launchers.flag_table import PASTED_LINE

@@ -18,9 +18,15 @@ if TYPE_CHECKING:
 
 
 def read_topology(
-    values: Mapping[str, Any], origins: Mapping[str, Origin], launcher: str
+    values: Mapping[str, Any],
+    origins: Mapping[str, Origin],
+    launcher: str,
+    engine: str | None = None,
 ) -> tuple[tuple[str, ...], Topology]:
-    """Return the GPUs that a job names, and its nodes and processes. Raises ConfigError."""
+    """Return the GPUs that a job names, and its nodes and processes. Raises ConfigError.
+
+    An `engine` chooses the machines, so `hosts` need not name them.
+    """
     gpus: tuple[str, ...] = values.get("gpus", ())
     processes: int | None = values.get("processes")
     hosts: tuple[str, ...] = values.get("hosts", ())
@@ -45,8 +51,10 @@ def read_topology(
             hint="two ranks on one GPU fail in NCCL (duplicate GPU); list more or start fewer",
         )
     node_rank = _node_rank(values, origins, nodes)
+    _check_engine(engine, values, origins, launcher)
     by_hand = node_rank is not None or needs.numbers_nodes(values.get("launcher_args", Args()))
-    if nodes > 1 and not hosts and not by_hand:
+    needs_hosts = not by_hand and engine is None
+    if nodes > 1 and not hosts and needs_hosts:
         what = f"`nodes: {nodes}` without `hosts`"
         hint = "hosts: [first, second]; or by hand `node_rank: 0` here, 1 on the next machine"
         if origins["nodes"] == PASTED_LINE:
@@ -57,7 +65,7 @@ def read_topology(
                 "--host SECOND -- LINE`"
             )
         raise ConfigError(what, where=origins["nodes"], hint=hint)
-    if hosts and len(hosts) != nodes and not (by_hand and len(hosts) == 1):
+    if hosts and len(hosts) != nodes and (needs_hosts or len(hosts) > 1):
         raise ConfigError(
             f"{quantity(len(hosts), 'host')} for {quantity(nodes, 'node')}",
             where=origins.get("nodes", origins["hosts"]),
@@ -69,6 +77,25 @@ def read_topology(
         where = origins.get("nodes", origins.get("hosts"))
         raise ConfigError(f"launcher `{launcher}` runs on one node", where=where)
     return (() if gpus == ("auto",) else gpus), Topology(nodes, processes, node_rank)
+
+
+def _check_engine(
+    engine: str | None, values: Mapping[str, Any], origins: Mapping[str, Origin], launcher: str
+) -> None:
+    """Refuse what an engine decides itself, and launchers that it stands in for."""
+    if engine is None:
+        return
+    if "node_rank" in values:
+        hint = "leave it out (--set node_rank=null): all nodes are started"
+        raise ConfigError(
+            f"`node_rank`, where {engine} numbers the nodes", where=origins["node_rank"], hint=hint
+        )
+    if load_launcher(launcher).PLACES_RANKS:
+        raise ConfigError(
+            f"launcher `{launcher}` starts ranks on all nodes, which {engine} does here",
+            where=origins.get("launcher"),
+            hint="name what starts the ranks of one node: torchrun, accelerate, deepspeed",
+        )
 
 
 def _node_rank(values: Mapping[str, Any], origins: Mapping[str, Origin], nodes: int) -> int | None:

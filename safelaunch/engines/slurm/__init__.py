@@ -1,0 +1,1 @@
+"""Slurm: the batch script of a plan, and the line that submits it."""
