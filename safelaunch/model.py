@@ -283,6 +283,8 @@ class Slurm:
     prefix: tuple[str, ...] = ()  # words before sbatch, squeue, ...
     origin: Origin = BUILT_IN
     origins: Mapping[str, Origin] = field(default_factory=dict)
+    # of the job's own keys that the batch script has: name, nodes, hosts
+    job_origins: Mapping[str, Origin] = field(default_factory=dict)
 
     def over(self, base: Slurm) -> Slurm:
         """Return this block merged over another, key by key."""

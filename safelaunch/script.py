@@ -41,6 +41,17 @@ def _literal(text: str) -> str:
     return f"'{text}'" if text.startswith("=") and "'" not in text else shlex.quote(text)
 
 
+def quote_directive(word: str) -> str:
+    """Return one word of an `#SBATCH` line.
+
+    Its quotes are not a shell's: in both kinds a backslash is an escape, and the other kind ends
+    them too (tried with Slurm 22.05).
+    """
+    if re.search(r"[\s\"'\\#]", word) is None and word:
+        return word
+    return '"' + re.sub(r"([\"'\\])", r"\\\1", word) + '"'
+
+
 # how shlex.quote writes a quote inside of quotes
 QUOTE_IN_QUOTES = "'\"'\"'"
 

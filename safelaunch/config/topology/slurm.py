@@ -47,7 +47,8 @@ def read_slurm(
         limit = values["max_duration"] + _MARGIN
         block = _with_key(block, "time", limit, origins["max_duration"])
     check_options(block, forced=FORCED_OPTIONS in values.get("force", ()))
-    return block
+    named = {key: origins[key] for key in ("name", "nodes", "hosts") if key in origins}
+    return replace(block, job_origins=named)
 
 
 def _with_key(block: Slurm, key: str, value: object, origin: Origin) -> Slurm:

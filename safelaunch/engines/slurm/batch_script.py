@@ -1,0 +1,98 @@
+"""The batch script of a plan for Slurm, and the line that submits it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from safelaunch.engines.slurm.directives import PLACEHOLDERS, SCRIPT, directives
+from safelaunch.engines.slurm.options import has_dependency
+from safelaunch.script import quote, quote_directive
+
+if TYPE_CHECKING:
+    from safelaunch.engines.slurm.directives import Submission
+    from safelaunch.model import Plan, Slurm
+
+# exit code of a supervisor that asks for another life of the run; BSD's EX_TEMPFAIL (sysexits.h)
+REQUEUE = 75
+_JOIN = "node-0/runtime/safelaunch/runtime/engines/join.py"
+
+
+def sbatch_script(plan: Plan, submission: Submission = PLACEHOLDERS) -> str:
+    """Return the text of the batch script; empty for a plan that Slurm does not start."""
+    block = plan.engine
+    if block is None:
+        return ""
+    nodes = plan.topology.nodes
+    lines = [
+        "#!/bin/bash",
+        f"# {plan.name}: {plan.launcher}, {nodes} node{'s' * (nodes > 1)}; written by safelaunch",
+        *(
+            "#SBATCH " + " ".join(map(quote_directive, directive.words))
+            for directive in directives(plan, submission)
+        ),
+    ]
+    # a command, behind which sbatch reads no more directives: setup may have such comments
+    lines += ["", "# a stop goes to the supervisors, and this script waits for their end"]
+    lines += ["trap : TERM"]
+    if block.setup:
+        lines += ["", "# the site's own setup, verbatim", *block.setup]
+    lines += [
+        "",
+        "code=0",
+        *_srun(block, nodes, submission),
+        *(_requeue() if block.requeue else ()),
+        'exit "$code"',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _srun(block: Slurm, nodes: int, submission: Submission) -> list[str]:
+    """Return the lines that start a supervisor on each node, and take the highest exit code.
+
+    The supervisors end each other: with --kill-on-bad-exit=1 srun would kill them first. Since
+    22.05 srun does not inherit --cpus-per-task (its release notes). --export is said again for
+    sites that set SLURM_EXPORT_ENV. All ranks of a node share its GPUs, so that none is bound.
+    """
+    options = [
+        f"--nodes={nodes} --ntasks={nodes} --ntasks-per-node=1",
+        "--kill-on-bad-exit=0 --wait=0",
+        "--export=ALL --mpi=none",
+        '${SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLURM_CPUS_PER_TASK"}',
+    ]
+    if block.gpus_per_node and not block.gres:
+        options[2] += " --gpu-bind=none"
+    join = f"{submission.folder}/{_JOIN}"
+    return [
+        "srun \\",
+        *(f"  {words} \\" for words in options),
+        f"  {quote(submission.python)} -I -S -B \\",
+        f"  {quote(join)} \\",
+        f"  {quote(submission.folder)} || code=$?",
+    ]
+
+
+def _requeue() -> list[str]:
+    return [
+        f'if [ "$code" -eq {REQUEUE} ]; then  # the supervisors ask for another life of the run',
+        '  scontrol requeue "$SLURM_JOB_ID"',
+        "fi",
+    ]
+
+
+def submit_line(plan: Plan, script: str, *, test_only: bool = False) -> tuple[str, ...]:
+    """Return the words that submit a script, or with `test_only` ask whether it would be taken.
+
+    A job whose dependency can never be satisfied would otherwise stay pending for ever.
+    """
+    block = plan.engine
+    if block is None:
+        return ()
+    words = [*block.prefix, "sbatch", "--parsable"]
+    words += ["--kill-on-invalid-dep=yes"] if has_dependency(block) else []
+    words += ["--test-only"] if test_only else []
+    return (*words, script)
+
+
+def script_path(submission: Submission = PLACEHOLDERS) -> str:
+    """Return where a start writes the batch script."""
+    return f"{submission.folder}/{SCRIPT}"
