@@ -1,6 +1,6 @@
 """Resolves a job file or a pasted line, and prints plans."""
 
-# ruff: noqa: PLC0415 - the parser of pasted lines is imported only for one
+# ruff: noqa: PLC0415 - the parser of pasted lines, and engines, are imported only for such jobs
 
 from __future__ import annotations
 
@@ -67,6 +67,8 @@ def print_plan(plan: Plan) -> None:
     """Print a plan: the line to paste, then every variable with its origin and reason."""
     several, host = len(plan.nodes) > 1, plan.nodes[0].host
     where = "" if several or host == LOCAL else f" on {host}"
+    if plan.engine is not None:
+        several, where = False, " on Slurm"
     click.echo(
         f"# {plan.name}: {plan.launcher}{_shape(plan)}{where}, profile {plan.profile or 'none'}"
     )
@@ -76,7 +78,12 @@ def print_plan(plan: Plan) -> None:
         )
     if plan.manual_node is not None:
         click.echo(f"# node {plan.manual_node}; start the others on their machines")
-    for node in plan.nodes:
+    nodes = _shown_nodes(plan)
+    if plan.engine is not None:
+        from safelaunch.cli.show_engine import print_submission
+
+        print_submission(plan)
+    for node in nodes if plan.engine is None else ():
         if several:
             click.echo(f"# node {node.node_rank} on {node.host}")
         click.echo(paste_line(node, plan.topology))
@@ -84,10 +91,15 @@ def print_plan(plan: Plan) -> None:
         click.echo(f"\nlog, beside the run's own: {plan.log}")
     print_supervision(plan)
     _print_assets(plan)
-    for node in plan.nodes:
+    for node in nodes:
         _print_ranks(node, several)
         _print_environment(node, several)
     print_warnings(plan)
+
+
+def _shown_nodes(plan: Plan) -> tuple[NodePlan, ...]:
+    """Return the nodes that are shown; of an engine's the first: they have the same variables."""
+    return plan.nodes if plan.engine is None else plan.nodes[:1]
 
 
 def print_supervision(plan: Plan) -> None:
@@ -247,7 +259,11 @@ def print_explanation(resolved: Resolved, plan: Plan) -> None:
     """Print each value with its origin and the values that it overrides."""
     click.echo("job")
     _explain(resolved.tree, "  ", "")
-    for node in plan.nodes:
+    if plan.engine is not None:
+        from safelaunch.cli.show_engine import print_directives
+
+        print_directives(plan)
+    for node in _shown_nodes(plan):
         click.echo(f"environment of {node.host}")
         for var in node.env.values():
             click.echo(f"  {format_variable(var)}    {var.origin}")

@@ -1,5 +1,7 @@
 """Plan <-> JSON: the contract of `run --dry-run --json`, and the form that `rerun` reads."""
 
+# ruff: noqa: PLC0415 - engines are imported only for jobs that one starts
+
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
@@ -28,6 +30,23 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "warnings": [warning_json(w) for w in plan.warnings],
         "supervision": supervision_json(plan.supervision),
         **({"manual_node": str(plan.manual_node)} if plan.manual_node else {}),
+        **({"engine": _engine(plan)} if plan.engine else {}),
+    }
+
+
+def _engine(plan: Plan) -> dict[str, Any]:
+    """Return what a start would submit, and where each of its options comes from."""
+    from safelaunch.engines.slurm.batch_script import sbatch_script, script_path, submit_line
+    from safelaunch.engines.slurm.directives import PLACEHOLDERS, directives
+
+    return {
+        "name": "slurm",
+        "submit": list(submit_line(plan, script_path())),
+        "script": sbatch_script(plan),
+        "directives": [
+            {"words": list(directive.words), "origin": str(directive.origin)}
+            for directive in directives(plan, PLACEHOLDERS)
+        ],
     }
 
 
