@@ -143,6 +143,7 @@ def read_flags(options: dict[str, Any]) -> Flags:
         project_root=options.get("project_root"),
         smoke=options["smoke"],
         direct=options["direct"],
+        engine=options.get("engine"),
     )
     if flags.ladder is not None and not flags.workarounds:
         raise ConfigError(

@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from support import cli_process
 from support.example_checkouts import GOLDEN, ROOT
 
 from safelaunch.cli.show_plan import print_explanation, print_plan
@@ -53,6 +55,22 @@ def printed(folder: Path, form: str) -> str:
 def test_a_job_for_slurm_is_shown_in_the_same_bytes(form: str, tmp_path: Path) -> None:
     golden = GOLDEN / f"slurm-{form}.txt"
     assert printed(tmp_path, form) == golden.read_bytes().decode()
+
+
+def test_the_command_prints_it_without_a_cluster(tmp_path: Path) -> None:
+    planned(tmp_path)
+    words = ["run", "--on", "slurm", "--dry-run", "--hosts", "hosts.yaml", "slurm.yaml"]
+    env = {"PATH": str(tmp_path), "HOME": str(tmp_path), "SLURM_CONF": str(tmp_path / "none")}
+    done = cli_process.run([*words, "--project-root", ROOT], env, tmp_path, 60)
+    assert (done.stderr, done.returncode) == ("", 0)
+    assert done.stdout == (GOLDEN / "slurm-plan.txt").read_text(encoding="utf-8")
+
+
+def test_nothing_is_started_on_slurm_without_a_dry_run(tmp_path: Path) -> None:
+    planned(tmp_path)
+    words = ["run", "--on", "slurm", "--hosts", "hosts.yaml", "slurm.yaml"]
+    done = cli_process.run(words, {**os.environ, "SAFELAUNCH_HOME": str(tmp_path)}, tmp_path, 60)
+    assert (done.returncode, "add --dry-run" in done.stderr) == (2, True)
 
 
 def test_the_plan_as_data_has_what_is_submitted(tmp_path: Path) -> None:

@@ -20,6 +20,12 @@ from safelaunch.plan.build import make_plan
 @click.argument("job", nargs=-1, type=click.Path(), metavar="[JOB.yaml...] [-- LINE...]")
 @shared.plan_options
 @click.option("--project-root", metavar="PATH", help="Print the plan as if the project lay there.")
+@click.option(
+    "--on",
+    "engine",
+    type=click.Choice(("slurm",)),
+    help="Print what would be submitted to Slurm, which chooses the machines.",
+)
 @shared.start_options
 @click.option(
     "--foreground", is_flag=True, help="For CI: stay, and end the job when this command is stopped."
@@ -41,6 +47,8 @@ def command(job: tuple[str, ...], **options: Any) -> int:
         return shared.print_plans(targets, lambda f: resolve_target((f,), line, flags), options)
     if options["project_root"]:
         raise ConfigError("`--project-root` is for a dry-run", hint="add --dry-run")
+    if flags.engine is not None:
+        raise ConfigError(f"`--on {flags.engine}` is for a dry-run", hint="add --dry-run")
     if len(files) > 1:
         raise ConfigError(f"{len(files)} job files: several at once only with --dry-run")
     resolved = resolve_target(files, line, flags)

@@ -112,7 +112,7 @@ JOB = Schema(
         Key("args", ArgsType(), "arguments of the program: a mapping or a list"),
         Key("processes", Count(), "processes per node"),
         Key("gpus", GpuSet(), "GPUs per node: auto, a count, or a list"),
-        Key("nodes", Count(), "number of machines; more than one needs hosts or node_rank"),
+        Key("nodes", Count(), "number of machines; several need hosts, node_rank or --on"),
         Key("node_rank", Count(0), "which node this machine is, to start each node by hand"),
         Key("hosts", ListOf(HOST_NAME, "hosts"), "the machines, in rank order"),
         Key("mixed_precision", Choice(("no", "fp16", "bf16", "fp8")), "passed to accelerate"),

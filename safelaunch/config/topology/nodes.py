@@ -56,7 +56,8 @@ def read_topology(
     needs_hosts = not by_hand and engine is None
     if nodes > 1 and not hosts and needs_hosts:
         what = f"`nodes: {nodes}` without `hosts`"
-        hint = "hosts: [first, second]; or by hand `node_rank: 0` here, 1 on the next machine"
+        hint = "hosts: [first, second]; or by hand `node_rank: 0` here, 1 on the next machine; "
+        hint += "or `--on slurm`, which chooses them"
         if origins["nodes"] == PASTED_LINE:
             what = f"the line is for {nodes} nodes and does not say which of them this machine is"
             hint = (
