@@ -208,6 +208,9 @@ def start(
     else:
         options = (*options, "--new-run-id")
     runs_python = "no_python" not in flags
+    preload = job.preload if runs_python else ()
+    if preload and job.supervision.recovery is not None:
+        options = (*options, "--fork-server")
     gate = Gate("torch", ">=2.10", BUILT_IN)
     return DirectStart(
         starter=text(Slot.RUN_DIR, f"/{PLACE}/ranks/start_ranks.py"),
@@ -222,7 +225,7 @@ def start(
         ),
         tested=(TORCH, *tested),
         grace=job.peer_grace,
-        preload=job.preload if runs_python else (),
+        preload=preload,
         options=("--python", *options) if runs_python else options,
         program=program,
         replaced=replaced,

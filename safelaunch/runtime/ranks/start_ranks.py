@@ -20,7 +20,8 @@ the first rank that failed, of a signal 128 + its number, as in a shell. Where n
 before, a signal that ends the ranks ends this process too: so a code is always that of a rank.
 
 With `--preload` this process imports the modules, and each rank is a fork of it
-(safelaunch_preload.py).
+(safelaunch_preload.py). With `--fork-server` beside it a copy stays for the next attempt, whose
+ranks are forks of that copy (safelaunch_fork_server.py).
 
 No rank is reaped here: a zombie shows the supervisor, which is no parent of it, how the rank ended.
 
@@ -34,7 +35,17 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NoReturn
+    from typing import NoReturn, Protocol
+
+    class Relay(Protocol):
+        """The connection to the process that passes signals on."""
+
+        def sender(self, pid: int) -> int:
+            """Return who has sent a signal that came from a process."""
+
+        def close(self) -> None:
+            """Close the connection, in a rank."""
+
 
 PATIENCE = 30.0  # seconds between TERM and KILL: the agent's own (shutdown_timeout)
 AFTER_KILL = 5.0  # seconds for a rank that was killed; one in a driver may never end
@@ -57,10 +68,13 @@ class Ranks:
         local_rank_at: int,
         environment: "dict[str, str]",
         preload: "object | None",
+        *,
+        relay: "Relay | None" = None,
     ) -> None:
         self.first = first
         self.words = words
         self.preload = preload  # the module of that name, where the ranks are forks
+        self.relay = relay  # where signals come through another process
         self.local_rank_at = local_rank_at  # index of `--local-rank=N` in the words; -1 for none
         self.environment = environment
         self.child_signal = signal.getsignal(signal.SIGCHLD)  # what a rank inherits
@@ -81,6 +95,8 @@ class Ranks:
         pid = os.fork()
         if pid == 0:
             os.setsid()
+            if self.relay is not None:
+                self.relay.close()
             self.restore_signals()
             if self.preload is not None:
                 self.preload.run(words[PYTHON:], environment)  # type: ignore[attr-defined]
@@ -137,6 +153,8 @@ class Ranks:
         awaited = {signal.SIGCHLD, *STOPS}
         info = signal.sigwaitinfo(awaited) if rest is None else signal.sigtimedwait(awaited, rest)
         self.sender = info.si_pid if info else 0
+        if self.relay is not None and info and info.si_signo in STOPS:
+            self.sender = self.relay.sender(self.sender)
         return int(info.si_signo) if info else 0
 
 
@@ -227,7 +245,10 @@ def die(signum: int) -> int:
 
 
 def follow(ranks: Ranks, grace: float) -> int:
-    """Wait for all ranks; return the exit code of the first one that failed."""
+    """Wait for all ranks; return the exit code of the first one that failed.
+
+    Where a signal has ended them, and none had failed before: the negative number of it.
+    """
     until = None  # type: float | None
     while ranks.running:
         signum = ranks.wait(until)
@@ -236,7 +257,7 @@ def follow(ranks: Ranks, grace: float) -> int:
         if signum in STOPS:
             code = ranks.code
             end(ranks, signum, signum)
-            return code or die(signum)
+            return code or -signum
         if until is not None and ranks.running and time.monotonic() >= until:
             end(ranks, signal.SIGTERM)
             break  # also where one of them, in a driver, has outlived KILL
@@ -245,6 +266,43 @@ def follow(ranks: Ranks, grace: float) -> int:
 
 def main(arguments: "list[str]") -> int:
     """Start the ranks, wait for their end, and return the exit code."""
+    values, words = parse(arguments)
+    names = [name for name in values.get("--preload", "").split(",") if name]
+    node_dir = os.environ.get("SAFELAUNCH_NODE_DIR")
+    if names and node_dir and "--fork-server" in values:
+        code = start_or_resume(arguments, names, node_dir)
+    else:
+        code = start(arguments, import_once(names, values, words) if names else None)
+    return code if code >= 0 else die(-code)
+
+
+def start_or_resume(arguments: "list[str]", names: "list[str]", node_dir: str) -> int:
+    """Start the ranks in the process that has imported their modules, or import them for all."""
+    # its folder is in front of the path: that of this script
+    import safelaunch_fork_server as server  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
+
+    values, words = parse(arguments)
+    own = PYTHON + (2 if words[PYTHON] == "-m" else 1)
+    around = server.surroundings(names, words[:own])
+    inherited_descriptors = server.open_descriptors()
+    began = time.time_ns()
+    code = server.resume(node_dir, arguments, around)
+    if code is None:
+        preload = import_once(names, values, words)
+        if preload is not None:
+            server.keep(
+                node_dir,
+                around,
+                inherited_descriptors,
+                began,
+                lambda later, relay: start(later, preload, relay),
+            )
+        code = start(arguments, preload)
+    return int(code)
+
+
+def parse(arguments: "list[str]") -> "tuple[dict[str, str], list[str]]":
+    """Return the options and the words of a rank."""
     at = arguments.index("--")
     values = {}  # type: dict[str, str]
     for option in arguments[:at]:
@@ -253,16 +311,20 @@ def main(arguments: "list[str]") -> int:
     words = arguments[at + 1 :]
     if "--python" in values:
         words[0] = os.environ.get("PYTHON_EXEC", sys.executable)
+    return values, words
+
+
+def start(arguments: "list[str]", preload: "object | None", relay: "Relay | None" = None) -> int:
+    """Start the ranks and wait for them; return the exit code, or a signal as a negative one."""
+    values, words = parse(arguments)
     program = local_rank_index(words) if "--local-rank" in values else -1
     count, first = int(values["--ranks"]), int(values.get("--first", "0"))
     folder = os.getcwd() if "--own-folder" in values else ""
     environment = inherited(dict(os.environ), folder, upper_case="--upper-case" in values)
     if "--new-run-id" in values:
         environment["TORCHELASTIC_RUN_ID"] = new_run_id()
-    names = [name for name in values.get("--preload", "").split(",") if name]
-    preload = import_once(names, words, folder) if names else None
     errors = error_folder()
-    ranks = Ranks(first, words, program, environment, preload)
+    ranks = Ranks(first, words, program, environment, preload, relay=relay)
     ranks.block()
     try:
         for local in range(count):
@@ -275,14 +337,16 @@ def main(arguments: "list[str]") -> int:
     return follow(ranks, float(values.get("--grace", "0")))
 
 
-def import_once(names: "list[str]", words: "list[str]", folder: str) -> "object | None":
+def import_once(
+    names: "list[str]", values: "dict[str, str]", words: "list[str]"
+) -> "object | None":
     """Return the module that runs ranks as forks; None, with the reason printed, for none."""
     # its folder is in front of the path: that of this script
     import safelaunch_preload  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
 
     if words[0] != sys.executable:
         why = "PYTHON_EXEC names another Python"
-    elif folder:
+    elif "--own-folder" in values:
         why = "the launcher adds a folder to PYTHONPATH"
     else:
         why = safelaunch_preload.import_all(names, words[PYTHON:])

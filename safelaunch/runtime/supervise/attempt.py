@@ -14,6 +14,7 @@ import time
 
 from safelaunch.runtime import cgroup, processes, rank_exits
 from safelaunch.runtime.logs import merger
+from safelaunch.runtime.ranks import fork_servers
 from safelaunch.runtime.supervise import launch, log_pipes
 from safelaunch.runtime.supervise.control import SMOKE, TIME_LIMIT, Control, readable
 from safelaunch.runtime.units import duration, quantity, starter
@@ -215,12 +216,24 @@ class Attempt:
                 self.ended_ns = time.time_ns()
                 self.launcher_end = self.worked_at = time.monotonic()
                 self.next_scan = 0.0  # what else is there may work
+            elif fork_servers.discard(self.dir, pid):
+                self._say_imports_end(status)
+            elif self.wait_status is not None and fork_servers.pids(self.dir):
+                self.next_scan = 0.0  # it may have been the last process but for that one
             elif self.working:
                 # it may have been the last one that worked
                 self.next_scan = min(self.next_scan, self.last_scan + self.scan_cost * SCAN_SHARE)
 
+    def _say_imports_end(self, status: int) -> None:
+        code, name = rank_exits.decode(status)
+        if code:  # else it said why the modules do not fit
+            self.journal.notify(
+                f"the process that keeps the preloaded modules has ended ({name or code}): "
+                "a restart imports them anew"
+            )
+
     def _descendants(self) -> dict[int, int]:
-        """Return {pid: start time} of what the run has below us, without our own helpers."""
+        """Return {pid: start time} of what the attempt has below us, without our own helpers."""
         if not self.has_children:
             return {}
         below: dict[int, int] = processes.descendants(os.getpid())
@@ -231,8 +244,10 @@ class Attempt:
         for pid in helpers:
             for helper in (pid, *processes.descendants(pid)):
                 below.pop(helper, None)
-        if self.wait_status is not None and not below and helpers:
-            self.has_children = False  # only a helper is left, stuck in a driver perhaps
+        servers = [pid for pid in fork_servers.pids(self.dir) if below.pop(pid, None) is not None]
+        if self.wait_status is not None and not below and (helpers or servers):
+            # only a helper is left, stuck in a driver perhaps, or what the next attempt forks from
+            self.has_children = False
         return below
 
     def _scan(self) -> None:

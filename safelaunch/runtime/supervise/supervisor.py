@@ -23,6 +23,7 @@ sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.
 from safelaunch.runtime import cgroup, claim, json_files, processes
 from safelaunch.runtime.engines import exit_codes
 from safelaunch.runtime.plain_text import printable, shortened
+from safelaunch.runtime.ranks import fork_servers
 from safelaunch.runtime.records import (
     AttemptRecord,
     EngineStart,
@@ -63,6 +64,7 @@ OBSERVERS = (
 )
 # rank_exits.py needs fcntl, which cannot be imported once descriptors have run out
 LATE = ("fcntl", *("safelaunch.runtime." + part for part in OBSERVERS))
+SERVER_PATIENCE = 5.0  # seconds for a process that was killed
 RESTORE_EVERY = 5.0  # seconds between two checks of the run directory before a restart
 
 
@@ -508,6 +510,7 @@ class Supervisor:
 
     def finish(self) -> None:
         """Write the last lines and the end."""
+        self._end_fork_servers()
         status = self.journal.status
         signals = len(self.control.signals)
         if self.current.has_children and not status.unkillable:
@@ -557,6 +560,26 @@ class Supervisor:
         is_final = status.state in ("succeeded", "failed")
         if self.run.engine and (is_final or StopRequest.read(self.dir) is not None):
             json_files.remove(os.path.join(self.dir, JobEnvironment.FILE))
+
+    def _end_fork_servers(self) -> None:
+        """End what has waited for a next attempt, and look again whether anything is left."""
+        left, deadline = fork_servers.end(self.dir), time.monotonic() + SERVER_PATIENCE
+        if not left:
+            return
+        self.current.has_children = True
+        while time.monotonic() < deadline:
+            try:
+                pid = os.waitpid(-1, os.WNOHANG)[0]
+            except ChildProcessError:
+                self.current.has_children = False
+                return
+            if pid in left:
+                left.remove(pid)
+            elif not pid and not left:
+                return
+            elif not pid:
+                time.sleep(0.002)
+        self.journal.status.unkillable = left  # in a file system that does not answer
 
     def _join_ends(self, is_asked: Callable[[], bool]) -> None:
         """Record how the run has ended on all nodes, where those were started by hand.
