@@ -506,13 +506,15 @@ class RankVariable:
     """A variable that a launcher sets for all ranks of a node alike.
 
     `gate` is the condition on the version of a package under which the launcher sets it. `soft`
-    leaves a value that is set already, also an empty one.
+    leaves a value that is set already, also an empty one. A launcher that sets it unless the
+    variable `switch` has another value than true, y or 1 reads that one when it starts.
     """
 
     name: str
     value: Word
     gate: Gate | None = None
     soft: bool = False
+    switch: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ _PASTE = {
     Slot.RUN_DIR: "$d",
 }
 _SITE = "SAFELAUNCH_SITE"
+_ENABLED = "[Tt][Rr][Uu][Ee] | [Yy] | 1"  # of LLaMA-Factory: extras/misc.py, is_env_enabled
 _MAX_LINE = 96  # characters
 
 
@@ -221,7 +222,10 @@ def _without_escapes(word: Word) -> Word:
 def _rank_variable(var: RankVariable) -> str:
     if var.soft:
         return f'export {var.name}="${{{var.name}-{_in_braces(var.value)}}}"'
-    return f"export {var.name}={quote(var.value)}"
+    line = f"export {var.name}={quote(var.value)}"
+    if var.switch:
+        return f'case "${{{var.switch}-1}}" in {_ENABLED}) {line} ;; esac'
+    return line
 
 
 def paste_line(node: NodePlan, topology: Topology) -> str:

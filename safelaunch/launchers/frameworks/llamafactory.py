@@ -99,12 +99,15 @@ def direct_start(launch: Launch) -> DirectStart | str:
     if isinstance(meeting, str):
         return meeting
     gate = Gate("llamafactory", ">=0.9.3", BUILT_IN)
+    # unless the job decides it, the caller's environment or `setup` may
     is_optimised = (own.get("OPTIM_TORCH", "1") or "0").lower() in _ENABLED
     return direct.start(
         launch,
         meeting,
         flags={},
-        variables=tuple(RankVariable(*row, gate) for row in _OPTIM_TORCH) if is_optimised else (),
+        variables=tuple(RankVariable(*row, gate, switch="OPTIM_TORCH") for row in _OPTIM_TORCH)
+        if is_optimised
+        else (),
         tested=(Gate("llamafactory", ">=0.9.1,<0.9.6", BUILT_IN),),
         program=(text(Slot.PACKAGE, "/launcher.py"),),
         replaced=1,  # the subcommand

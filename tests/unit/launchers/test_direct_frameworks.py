@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 from support.project import Project
 
 from safelaunch.plan import direct
-from safelaunch.script import rank_words
+from safelaunch.script import launch_script, rank_words
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,6 +58,29 @@ def test_what_llama_factory_sets_for_its_ranks_is_set(project: Project) -> None:
     without = ranks_of(project, LLAMA + "env: {OPTIM_TORCH: '0'}\n")
     assert not isinstance(without, str)
     assert not names & {var.name for var in without.variables}
+
+
+def test_what_llama_factory_sets_depends_on_a_variable_of_the_caller(project: Project) -> None:
+    plan = project.plan(LLAMA)
+    text = launch_script(direct.newest(plan.nodes[0]), plan.name)
+    lines = [line for line in text.splitlines() if "OPTIM_TORCH" in line]
+    assert len(lines) == 2
+    show = "\n".join(
+        ["unset -v PYTORCH_CUDA_ALLOC_CONF", *lines, 'echo "$PYTORCH_CUDA_ALLOC_CONF"']
+    )
+    for value, is_set in {
+        None: True,
+        "1": True,
+        "True": True,
+        "y": True,
+        "0": False,
+        "": False,
+    }.items():
+        env = {"PATH": os.environ["PATH"], **({} if value is None else {"OPTIM_TORCH": value})}
+        done = subprocess.run(
+            ["bash", "-c", show], env=env, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.strip() == ("expandable_segments:True" if is_set else ""), value
 
 
 @pytest.mark.parametrize(
