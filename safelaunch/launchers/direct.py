@@ -37,6 +37,8 @@ _SIGNALS = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"  # the default of --signals-to-handle
 _C10D_PORT = "29400"  # that of an endpoint without one
 # variables that change what torchrun does for its ranks: each of its flags is one of the first
 _READ = ("PET_", "TORCHELASTIC_")
+# of a job: its ranks insist on a store that none of them opens (torch/distributed/rendezvous.py)
+_AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"
 _THREADS = "OMP_NUM_THREADS"
 # what changes the search path of Python, beside PYTHONPATH: variables, options, lines of setup
 _PACKAGES = frozenset({
@@ -84,8 +86,9 @@ def environment_reason(job: Job, env: Mapping[str, EnvVar], setup: Iterable[str]
     """
     own = [name for name, var in env.items() if var.value is not None or var.computed]
     patterns = job.inherit if isinstance(job.inherit, tuple) else ()
+    decided = {_AGENT_STORE} if _agent_store(job) else set()
     for name in (*own, *patterns):
-        if name.startswith(_READ):
+        if name.startswith(_READ) and name not in decided:
             return f"the launcher reads {name}"
     unknown = [name for name in own if name in _PACKAGES]
     unknown += [word for word in job.python_options if _OF_PACKAGES.fullmatch(word)]
@@ -103,6 +106,12 @@ def environment_reason(job: Job, env: Mapping[str, EnvVar], setup: Iterable[str]
     if job.launcher == "accelerate" and isinstance(value, str) and not is_plain.fullmatch(value):
         return f"accelerate reads {_THREADS}={value} in its own way"
     return ""
+
+
+def _agent_store(job: Job) -> str:
+    """Return what the job says of the agent's store, True or False; "" for nothing."""
+    values = [var.value for var in job.env if var.name == _AGENT_STORE]
+    return next((str(value) for value in values[-1:] if value in {"True", "False"}), "")
 
 
 def _unclear_word(words: tuple[str, ...], table: FlagTable) -> str:
@@ -200,8 +209,8 @@ def start(
         "MASTER_PORT": meeting[1],
         "TORCHELASTIC_RESTART_COUNT": "0",
         "TORCHELASTIC_MAX_RESTARTS": "0",
-        # there is no agent: rank 0 opens the store itself
-        "TORCHELASTIC_USE_AGENT_STORE": "False",
+        # there is no agent: rank 0 opens the store itself, unless the job wants the agent's
+        _AGENT_STORE: _agent_store(job) or "False",
     }
     if run_id:
         elastic["TORCHELASTIC_RUN_ID"] = run_id
@@ -211,6 +220,8 @@ def start(
     preload = job.preload if runs_python else ()
     if preload and job.supervision.recovery is not None:
         options = (*options, "--fork-server")
+    if elastic[_AGENT_STORE] == "True" and launch.node_rank == 0:
+        options = (*options, "--store")
     gate = Gate("torch", ">=2.10", BUILT_IN)
     return DirectStart(
         starter=text(Slot.RUN_DIR, f"/{PLACE}/ranks/start_ranks.py"),

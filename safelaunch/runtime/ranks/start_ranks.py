@@ -11,6 +11,8 @@ TORCHELASTIC_ERROR_FILE of its own, in a session of its own, as torch's elastic 
 --local-rank   the program gets `--local-rank=N` first, as torch.distributed.launch adds it
 --upper-case   each variable is there in upper case too (accelerate's patch_environment)
 --new-run-id   TORCHELASTIC_RUN_ID is a new one, as torchrun draws it where there is none
+--store        a process beside the ranks opens the store at MASTER_ADDR and MASTER_PORT, as the
+               agent of the first node does; it ends with the ranks, and they with it
 --own-folder   this folder ends PYTHONPATH, without empty parts (accelerate's env_var_path_add)
 
 Where a rank fails, the others may go on for `--grace` seconds: what they lost, and their own
@@ -55,6 +57,15 @@ RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)  # what Python ignores, and a child 
 OF_AGENT = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 OF_AGENT_PREFIXES = ("GROUP_", "ROLE_", "TORCHELASTIC_")
 PYTHON = 2  # words in front of the program: the interpreter and -u
+# its import of torch may take long: the ranks wait in their own connect
+STORE = """
+import os, sys, time
+from torch.distributed import TCPStore
+host, port, parent = sys.argv[1:]
+store = TCPStore(host, int(port), None, True, wait_for_workers=False)
+while os.getppid() == int(parent):
+    time.sleep(1)
+"""
 NOT_RUN = 127  # exit code of a shell for a program that is not there
 
 
@@ -81,6 +92,7 @@ class Ranks:
         self.mask = set()  # type: set[int]
         self.pids = []  # type: list[int]
         self.running = set()  # type: set[int]
+        self.store = 0  # pid of the process that has the store; 0 for none
         self.code = 0  # of the first failure
         self.sender = 0  # pid of whoever has sent the last signal
 
@@ -104,6 +116,23 @@ class Ranks:
         self.pids.append(pid)
         self.running.add(pid)
 
+    def open_store(self) -> None:
+        """Start the process that has the store of all ranks. Raises OSError."""
+        place = [self.environment[name] for name in ("MASTER_ADDR", "MASTER_PORT")]
+        parent = str(os.getpid())
+        self.store = os.fork()
+        if self.store == 0:
+            os.setsid()
+            if self.relay is not None:
+                self.relay.close()
+            self.restore_signals()
+            run([sys.executable, "-u", "-c", STORE, *place, parent], self.environment)
+
+    def close_store(self) -> None:
+        """End the process that has the store."""
+        if self.store:
+            os.kill(self.store, signal.SIGKILL)  # not reaped: at least a zombie has the number
+
     def block(self) -> None:
         """Take signals one by one from here on, in `wait`, and leave ended ranks as zombies."""
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would reap them
@@ -123,16 +152,17 @@ class Ranks:
         signal.pthread_sigmask(signal.SIG_SETMASK, self.mask)
 
     def update(self) -> bool:
-        """Look which ranks have ended; return whether one of them has failed."""
+        """Look which ranks have ended; return whether one of them, or the store, has failed."""
         for pid in sorted(self.running):
-            # WNOWAIT leaves the zombie, and with it the exit status
-            info = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            if info is None:
-                continue
-            self.running.discard(pid)
-            if info.si_status:
-                is_code = info.si_code == os.CLD_EXITED
-                self.code = self.code or (info.si_status if is_code else 128 + info.si_status)
+            code = exit_code_of(pid)
+            if code is not None:
+                self.running.discard(pid)
+                self.code = self.code or code
+        if self.store and not self.code and self.running:
+            code = exit_code_of(self.store)
+            if code is not None:
+                os.write(2, b"safelaunch: the store of the ranks has ended with %d\n" % code)
+                self.code = code or 1
         return bool(self.code)
 
     def send(self, signum: int) -> None:
@@ -156,6 +186,15 @@ class Ranks:
         if self.relay is not None and info and info.si_signo in STOPS:
             self.sender = self.relay.sender(self.sender)
         return int(info.si_signo) if info else 0
+
+
+def exit_code_of(pid: int) -> "int | None":
+    """Return the exit code of a child, of a signal 128 + its number; None while it runs."""
+    # WNOWAIT leaves the zombie, and with it the exit status
+    info = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if info is None:
+        return None
+    return info.si_status + (0 if info.si_code == os.CLD_EXITED else 128)
 
 
 def error_file(folder: str, local: int) -> str:
@@ -327,14 +366,19 @@ def start(arguments: "list[str]", preload: "object | None", relay: "Relay | None
     ranks = Ranks(first, words, program, environment, preload, relay=relay)
     ranks.block()
     try:
+        if "--store" in values:
+            ranks.open_store()
         for local in range(count):
             ranks.start(local, errors)
     except OSError as e:
         message = "safelaunch: rank %d cannot be started: %s\n" % (first + len(ranks.pids), e)
         os.write(2, message.encode())
         end(ranks, signal.SIGTERM)
-        return 1
-    return follow(ranks, float(values.get("--grace", "0")))
+        code = 1
+    else:
+        code = follow(ranks, float(values.get("--grace", "0")))
+    ranks.close_store()
+    return code
 
 
 def import_once(

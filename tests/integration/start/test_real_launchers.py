@@ -44,6 +44,26 @@ def test_accelerate_trains_two_processes(place: Place) -> None:
     assert {"torch", "accelerate"} <= set(record["packages"])
 
 
+def test_ranks_find_the_store_of_an_agent_that_is_not_there(place: Place) -> None:
+    program = (
+        "import os, torch, torch.distributed as dist\n"
+        "where = os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT'])\n"
+        "store = dist.TCPStore(*where, is_master=False)\n"
+        "total = store.add('ranks', 1)\n"
+        "dist.init_process_group('gloo')\n"
+        "dist.all_reduce(t := torch.ones(1))\n"
+        "print('sum', t.item(), store.add('ranks', 0))\n"
+        "dist.destroy_process_group()\n"
+    )
+    job = place.direct(program, profile="cpu", env={"TORCHELASTIC_USE_AGENT_STORE": "True"})
+    run = place.start(job)
+    assert place.ended(run)["state"] == "succeeded"
+    assert " --store " in (place.node(run) / "launch.sh").read_text()
+    for rank in (0, 1):
+        assert (place.logs(run) / f"rank-{rank}.log").read_text() == "sum 2.0 2\n"
+    assert processes.marked(run) == {}
+
+
 def test_ranks_that_train_alone_are_not_passed_over(place: Place) -> None:
     """The job's own config says NO: accelerate starts one process in spite of --num_processes."""
     place.write("acc.yaml", "compute_environment: LOCAL_MACHINE\ndistributed_type: 'NO'\n")

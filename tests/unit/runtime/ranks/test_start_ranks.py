@@ -297,6 +297,15 @@ def test_ends_are_seen_where_the_caller_ignores_them(starter: Starter) -> None:
     assert starter.shell(text="exit 3", ranks=1, preexec_fn=ignore)[0] == 3
 
 
+def test_a_store_that_cannot_be_opened_ends_the_ranks(starter: Starter) -> None:
+    starter.env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    text = 'trap "exit 0" TERM; ' + HELLO + REST
+    python = interpreter("3.9")  # it has no torch
+    words = ("bash", "-c", text)
+    code, out = starter.run("--store", "--grace=0", words=words, python=python)
+    assert (code, "the store of the ranks has ended with 1" in out) == (1, True), out
+
+
 def test_nothing_is_left_after_the_end(starter: Starter) -> None:
     assert starter.shell("--grace=0", text="[ $RANK = 0 ] && exit 3; " + REST, ranks=4)[0] == 3
     for rank in range(4):
