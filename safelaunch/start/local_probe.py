@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 
 from safelaunch.errors import StartError
 from safelaunch.runtime import backends, commands
-from safelaunch.start import preflight
+from safelaunch.runtime.commands import CommandResult
+from safelaunch.runtime.home import home
+from safelaunch.runtime.start import start_probe
+from safelaunch.start import interpreter_cache, preflight
 from safelaunch.start.preflight import MachineReport
 
 if TYPE_CHECKING:
@@ -25,20 +28,42 @@ class LocalProbe:
         self.backends = backends.start_probes(self.environ)
         self.python = ""
         self._error: StartError | None = None
+        self._facts: dict[str, str] | None = None
         try:
             self.python = preflight.find_interpreter(node, environ)
         except StartError as e:  # raised by `report`: a check may explain it better
             self._error = e
             return
         seed = os.urandom(4).hex()
-        words = [*preflight.binding(node), self.python, *preflight.probe_command(seed, node)]
+        binding = preflight.binding(node)
+        try:
+            self._home = home(environ)
+        except ValueError:  # the start says so
+            self._home = ""
+        if self._home and not binding:
+            self._facts = interpreter_cache.load(self._home, self.python, self.environ)
+        if self._facts is not None:
+            self._arguments = preflight.probe_arguments(seed, node)
+            return
+        words = [*binding, self.python, *preflight.probe_command(seed, node)]
         self._probe = commands.RunningCommand(words, self.environ)
+
+    def _result(self) -> CommandResult:
+        """Return what the probe prints, from the interpreter or with its cached facts."""
+        if self._facts is not None:
+            lines = start_probe.report(self._arguments, self._facts, self.environ)
+            return CommandResult(0, "\n".join(lines), "")
+        result = self._probe.result()
+        if result.code == 0 and self._home:
+            values = dict(line.split(" ", 1) for line in result.out.splitlines() if " " in line)
+            interpreter_cache.save(self._home, self.python, self.environ, values)
+        return result
 
     def report(self, base: str) -> MachineReport:
         """Return what the machine reports; `base` is safelaunch's folder. Raises StartError."""
         if self._error is not None:
             raise self._error
-        probe, version = self._probe.result(), ""
+        probe, version = self._result(), ""
         if probe.code != 0:
             version = commands.run([self.python, "-V"], environ=self.environ).last_line
         bash = shutil.which("bash", path=self.environ.get("PATH"))

@@ -107,11 +107,14 @@ def probe_command(run_id: str, node: NodePlan) -> list[str]:
     """Return the arguments of an interpreter that make it print what `facts` reads."""
     with open(os.path.join(FOLDER, "start", "start_probe.py"), encoding="utf-8") as file:
         source = file.read()
-    words = ["-I", "-S", "-c", source, str(zlib.crc32(run_id.encode()))]
+    return ["-I", "-S", "-c", source, *probe_arguments(run_id, node)]
+
+
+def probe_arguments(run_id: str, node: NodePlan) -> list[str]:
+    """Return the arguments of the probe: a seed for the port, and where which packages are."""
     names = direct.packages(node)
-    if names:
-        words += [_with_tilde(node.cwd), ":".join(_search_path(node)), *names]
-    return words
+    where = [_with_tilde(node.cwd), ":".join(_search_path(node)), *names] if names else []
+    return [str(zlib.crc32(run_id.encode())), *where]
 
 
 def _search_path(node: NodePlan) -> list[str]:

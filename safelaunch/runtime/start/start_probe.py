@@ -3,7 +3,8 @@
 Prints a line each: version, usable cores, GPUs, a free port, executable. Where packages are named
 behind the job's folder and PYTHONPATH (`SEED CWD PYTHONPATH PACKAGE...`), also their versions. It
 must run on any Python 3, so that a version that is too old gets a message, not a SyntaxError. The
-supervisor imports it for the port of a later attempt.
+supervisor imports it for the port of a later attempt, and a start for `report`, where it has the
+facts of the interpreter already.
 """
 
 import os
@@ -16,7 +17,10 @@ except ImportError:
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+
+# what only the interpreter itself can say, and says each time, while its files stay as they are
+FACTS = ("version", "executable", "base_prefix", "platlibdir", "library")
 
 
 def usable_cores() -> int:
@@ -153,26 +157,55 @@ def metadata_version(place: str, name: str) -> str:
     return versions[0] if len(versions) == 1 else ""
 
 
-def package_folders(cwd: str, pythonpath: str) -> "list[str]":
+def facts() -> "dict[str, str]":
+    """Return what this interpreter says of itself: FACTS."""
+    return {
+        "version": ".".join(str(n) for n in sys.version_info[:3]),
+        "executable": sys.executable,
+        "base_prefix": sys.base_prefix,
+        "platlibdir": getattr(sys, "platlibdir", "lib"),
+        "library": os.__file__,
+    }
+
+
+def expand(path: str, environ: "Mapping[str, str]") -> str:
+    """Return a path with the user's home in the place of `~`."""
+    if environ.get("HOME") and (path == "~" or path.startswith("~/")):
+        return environ["HOME"].rstrip("/") + path[1:]
+    return os.path.expanduser(path)
+
+
+def package_folders(
+    cwd: str,
+    pythonpath: str,
+    python: "Mapping[str, str] | None" = None,
+    environ: "Mapping[str, str]" = os.environ,
+) -> "list[str]":
     """Return where a module that runs in a folder finds packages, in order.
 
-    `$PYTHONPATH` among the folders stands for those of the environment.
+    `$PYTHONPATH` among the folders stands for those of the environment. `python` are the facts of
+    the interpreter, of this one by default.
     """
-    folder, parts = os.path.expanduser(cwd), []  # type: str, list[str]
+    folder, parts = expand(cwd, environ), []  # type: str, list[str]
     for part in pythonpath.split(":") if pythonpath else []:
-        inherited = os.environ.get("PYTHONPATH", "") if part == "$PYTHONPATH" else part
+        inherited = environ.get("PYTHONPATH", "") if part == "$PYTHONPATH" else part
         # an empty part of several is the working folder
         parts += inherited.split(":") if inherited or part != "$PYTHONPATH" else []
-    own = [os.path.join(folder, os.path.expanduser(part)) for part in parts]
-    return [folder, *own, *site_folders()]
+    own = [os.path.join(folder, expand(part, environ)) for part in parts]
+    return [folder, *own, *site_folders(python, environ)]
 
 
-def site_folders() -> "list[str]":
+def site_folders(
+    python: "Mapping[str, str] | None" = None, environ: "Mapping[str, str]" = os.environ
+) -> "list[str]":
     """Return what `site` adds to the search path, from which `-S` has kept it (Lib/site.py)."""
-    binaries = os.path.dirname(os.path.abspath(sys.executable))
-    above, number = os.path.dirname(binaries), "python%d.%d" % sys.version_info[:2]
+    python = python or facts()
+    binaries = os.path.dirname(os.path.abspath(python["executable"]))
+    above = os.path.dirname(binaries)
+    number = "python" + ".".join(python["version"].split(".")[:2])
+    library, base = python["platlibdir"], python["base_prefix"]
     settings = read(os.path.join(binaries, "pyvenv.cfg")) or read(os.path.join(above, "pyvenv.cfg"))
-    folders = below(above, number) if settings else []
+    folders = below(above, number, library) if settings else []
     for line in settings.splitlines():
         key, _, value = line.partition("=")
         if (
@@ -180,21 +213,22 @@ def site_folders() -> "list[str]":
             and value.strip().lower() != "true"
         ):
             return folders
-    if not os.environ.get("PYTHONNOUSERSITE"):
-        user = os.environ.get("PYTHONUSERBASE") or os.path.expanduser("~/.local")
+    if not environ.get("PYTHONNOUSERSITE"):
+        user = environ.get("PYTHONUSERBASE") or expand("~/.local", environ)
         folders.append(os.path.join(user, "lib", number, "site-packages"))
     debian = "/usr/lib/python3/dist-packages"
-    if sys.base_prefix != "/usr":
-        return folders + below(sys.base_prefix, number)
+    if base != "/usr":
+        return folders + below(base, number, library)
     if os.path.isdir(debian):
         return [*folders, "/usr/local/lib/%s/dist-packages" % number, debian]
-    return folders + below("/usr/local", number) + below("/usr", number)  # Fedora
+    # Fedora
+    return folders + below("/usr/local", number, library) + below("/usr", number, library)
 
 
-def below(prefix: str, number: str) -> "list[str]":
+def below(prefix: str, number: str, library: str) -> "list[str]":
     """Return the folders of packages of an installation; some keep compiled ones in lib64."""
-    libraries = {getattr(sys, "platlibdir", "lib"): None, "lib": None}
-    return [os.path.join(prefix, library, number, "site-packages") for library in libraries]
+    libraries = {library: None, "lib": None}
+    return [os.path.join(prefix, name, number, "site-packages") for name in libraries]
 
 
 def is_old_rtx40(root: str = "/") -> bool:
@@ -234,18 +268,25 @@ def can_bind(port: int) -> bool:
     return True
 
 
-if __name__ == "__main__":
-    print("version", ".".join(str(n) for n in sys.version_info[:3]))
-    print("cores", usable_cores())
-    print("gpus", gpus())
-    print("port", free_port(int(sys.argv[1])))
-    print("executable", sys.executable)
-    packages = sys.argv[4:]
-    searched = package_folders(*sys.argv[2:4]) if packages else []
+def report(
+    arguments: "list[str]",
+    python: "Mapping[str, str]",
+    environ: "Mapping[str, str]" = os.environ,
+) -> "list[str]":
+    """Return the lines of the report of this machine, and of an interpreter with these facts."""
+    lines = ["%s %s" % pair for pair in python.items()]
+    lines += ["cores %d" % usable_cores(), "gpus %d" % gpus()]
+    lines.append("port %s" % free_port(int(arguments[0])))
+    packages = arguments[3:]
+    searched = package_folders(arguments[1], arguments[2], python, environ) if packages else []
     for package in packages:
         installed = package_version(package, searched)
         if installed:
-            print(package, installed[0])
-            print(package + "_folder", installed[1])
+            lines += ["%s %s" % (package, installed[0]), "%s_folder %s" % (package, installed[1])]
     if packages:
-        print("old_rtx40", "yes" if is_old_rtx40() else "no")
+        lines.append("old_rtx40 " + ("yes" if is_old_rtx40() else "no"))
+    return lines
+
+
+if __name__ == "__main__":
+    print("\n".join(report(sys.argv[1:], facts())))
