@@ -4,8 +4,7 @@ A check looks without the lock, long before the start where a project is sent in
 looks again: where another run has come since, it is refused or goes on by what the check says then.
 """
 
-# ruff: noqa: PLC0415 - fcntl is missing on Windows, where a client imports this module; hashlib
-# loads OpenSSL, 5 ms
+# ruff: noqa: PLC0415 - fcntl is missing on Windows, where a client imports this module
 
 from __future__ import annotations
 
@@ -17,6 +16,7 @@ from safelaunch.runtime import run_state
 from safelaunch.runtime.records import PlanRecord, Record, RunRecord, Status
 from safelaunch.runtime.start import run_dir
 from safelaunch.runtime.start.accelerators import DEVICE_VARIABLES
+from safelaunch.runtime.start.hashes import blake2b
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -126,9 +126,7 @@ def _folders(path: str) -> list[str]:
 
 
 def _digest(run_ids: Iterator[str] | list[str]) -> str:
-    import hashlib
-
-    return hashlib.blake2b("/".join(run_ids).encode("utf-8", "replace"), digest_size=12).hexdigest()
+    return blake2b("/".join(run_ids).encode("utf-8", "replace"), digest_size=12).hexdigest()
 
 
 def _is_complete(node_dir: str) -> bool:

@@ -8,7 +8,7 @@ links to its files, so a run goes on where the copy is replaced or removed.
 A start on a host imports this from memory before anything of ours is on the disk.
 """
 
-# ruff: noqa: PLC0415 - hashing, compiling: once for each version
+# ruff: noqa: PLC0415 - compiling: once for each version
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ import sys
 
 from safelaunch import runtime
 from safelaunch.runtime import json_files
+from safelaunch.runtime.start.hashes import blake2b
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,11 +38,9 @@ AGE = 30 * DAY  # after which a version that nobody uses is removed by the start
 
 def digest(contents: Mapping[str, bytes]) -> str:
     """Return the hash of the names and contents of files: what a version is called."""
-    import hashlib
-
-    total = hashlib.blake2b(digest_size=12)
+    total = blake2b(digest_size=12)
     for name, data in sorted(contents.items()):
-        total.update(name.encode() + b"\0" + hashlib.blake2b(data).digest())
+        total.update(name.encode() + b"\0" + blake2b(data).digest())
     return total.hexdigest()
 
 
