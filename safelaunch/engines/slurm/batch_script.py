@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING
 
 from safelaunch.engines.slurm.directives import PLACEHOLDERS, SCRIPT, directives
 from safelaunch.engines.slurm.options import has_dependency
+from safelaunch.runtime.engines.exit_codes import REQUEUE
 from safelaunch.script import quote, quote_directive
 
 if TYPE_CHECKING:
     from safelaunch.engines.slurm.directives import Submission
     from safelaunch.model import Plan, Slurm
 
-# exit code of a supervisor that asks for another life of the run; BSD's EX_TEMPFAIL (sysexits.h)
-REQUEUE = 75
 _JOIN = "node-0/runtime/safelaunch/runtime/engines/join.py"
 
 
@@ -38,7 +37,7 @@ def sbatch_script(plan: Plan, submission: Submission = PLACEHOLDERS) -> str:
         lines += ["", "# the site's own setup, verbatim", *block.setup]
     lines += [
         "",
-        "code=0",
+        *(_warning(submission) if block.signal else ()),
         *_srun(block, nodes, submission),
         *(_requeue() if block.requeue else ()),
         'exit "$code"',
@@ -67,8 +66,20 @@ def _srun(block: Slurm, nodes: int, submission: Submission) -> list[str]:
         *(f"  {words} \\" for words in options),
         f"  {quote(submission.python)} -I -S -B \\",
         f"  {quote(join)} \\",
-        f"  {quote(submission.folder)} || code=$?",
+        f"  {quote(submission.folder)} &",
+        "step=$! code=0",
+        'while kill -0 "$step" 2>/dev/null; do wait "$step"; code=$?; done  # a trap ends one wait',
     ]
+
+
+def _warning(submission: Submission) -> list[str]:
+    """Return the lines that pass on Slurm's warning of the time limit, as a file.
+
+    A signal to the steps would reach the ranks too, and end them (scancel(1): it signals all
+    processes of a step).
+    """
+    path = f'{quote(submission.folder)}/time-limit."${{SLURM_RESTART_COUNT:-0}}"'
+    return [f"trap ': > {path}' USR2"]
 
 
 def _requeue() -> list[str]:

@@ -66,8 +66,8 @@ def _directives(plan: Plan, block: Slurm, submission: Submission) -> Iterator[Di
         yield Directive(("--exclusive",), block.origins["exclusive"])
     if block.time is not None:
         yield _option("time", _time(block.time), block.origins["time"])
-    if block.signal:  # to the steps: with `B:` the batch script alone would get it
-        signal = f"USR2@{math.ceil(block.signal)}"
+    if block.signal:  # to the batch script alone: without `B:` the ranks would get it too
+        signal = f"B:USR2@{math.ceil(block.signal)}"
         yield _option("signal", signal, block.origins.get("signal", BUILT_IN))
     requeue = "--requeue" if block.requeue else "--no-requeue"
     yield Directive((requeue,), block.origins.get("requeue", BUILT_IN))
