@@ -228,6 +228,7 @@ class Findings:
     is_cut_off: bool = False  # by a limit of the recording
     unanswered: dict[str, Unresolved] = field(default_factory=dict)  # variables made of no output
     sources: list[str] = field(default_factory=list)  # files that a recorded script has sourced
+    absent: list[str] = field(default_factory=list)  # files of its project that it needs to go on
     placeholders: tuple[str, ...] = ()  # for the script's arguments, in a command to be completed
 
     def note(self, line: int, text: str, outcome: str) -> None:

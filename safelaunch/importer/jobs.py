@@ -78,6 +78,16 @@ def make_job(launch: ScriptLaunch, script: str, environ: Mapping[str, str]) -> S
     return ScriptJob(launch.line, keys, launch.folder, tuple(notes))
 
 
+def is_settled(launch: ScriptLaunch, environ: Mapping[str, str]) -> bool:
+    """Whether safelaunch chooses all that differs at each start in a launch."""
+    item = differing.numbered(launch)
+    try:
+        tree = _read(_environment(item.launch, environ)[0], item.launch, environ).tree
+    except ConfigError:
+        return False
+    return not differing.settle(tree, item).left
+
+
 def ask_for_differing(findings: Findings, environ: Mapping[str, str]) -> None:
     """Make a problem of what differs at each start, where safelaunch cannot choose it."""
     launches, settled = list[ScriptLaunch](), list[differing.SettledLaunch]()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from safelaunch.importer.findings import Unresolved
 from safelaunch.importer.syntax import literal_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from safelaunch.importer.syntax import SyntaxNode
 
@@ -20,6 +21,8 @@ _MOST_VALUES = 8  # of a question
 _SAME = frozenset(("=", "==", "!="))
 _EQUAL = frozenset(("-eq", "=", "=="))
 _APART = frozenset(("FuncDecl", "WhileClause"))  # have arguments of their own, or take them in turn
+_CONDITIONS = frozenset(("IfClause", "BinaryCmd"))
+_EMPTY_TESTS = frozenset(("-z", "-n"))
 
 
 def names_to_preset(tree: SyntaxNode, answers: Mapping[str, str]) -> set[str]:
@@ -55,6 +58,107 @@ def arguments(tree: SyntaxNode, count: int, ending: str = "") -> list[Unresolved
         for number, line in sorted(lines.items())
         if count < number <= _MOST_ARGUMENTS and (name := f"${number}")
     ]
+
+
+def optional_arguments(tree: SyntaxNode) -> frozenset[int]:
+    """Return the arguments without which a script goes on as its author means it to.
+
+    Of each a variable is made, and all uses of that are behind a test whether it is empty, one that
+    may set it, or have a default. An argument before one that is needed is needed too.
+    """
+    skipped = {node.span for node in tree.walk() if node.kind in _APART}
+    nodes = [*tree.walk(skipped)]
+    if any(_changes_arguments(literal_words(node)) for node in nodes):
+        return frozenset()
+    names, values = dict[int, str](), set[tuple[int, int]]()
+    for item in (item for node in nodes for item in node.children("Assigns")):
+        word = item.child("Value")
+        own = _parameter(word)
+        if word is not None and own.isdigit() and not item.has("Append"):
+            names.setdefault(int(own), item.text("Name"))
+            values.add(word.span)
+    needed = {number for node in tree.walk(skipped | values) for number in _read(node)}
+    optional = {n for n, name in names.items() if n not in needed and _does_without(name, nodes)}
+    last = max({*names, *needed} - optional, default=0)
+    return frozenset(number for number in optional if number > last)
+
+
+def optional_names(tree: SyntaxNode) -> frozenset[str]:
+    """Return the variables of the caller without which a script goes on: `X=$X`, with a test."""
+    nodes = [*tree.walk()]
+    own = [
+        (item.text("Name"), word.span)
+        for node in nodes
+        for item in node.children("Assigns")
+        if (word := item.child("Value")) is not None and _parameter(word) == item.text("Name")
+    ]
+    spans = {span for _, span in own}
+    others = [*tree.walk(spans)] if spans else []
+    return frozenset(name for name, _ in own if _does_without(name, others))
+
+
+def _does_without(name: str, nodes: Sequence[SyntaxNode]) -> bool:
+    """Whether a script gives a variable a value where it is empty, or does not use it then."""
+    uses, behind = set[tuple[int, int]](), set[tuple[int, int]]()
+    for node in nodes:
+        if node.kind == "ParamExp" and node.text("Param") == name:
+            expression = node.child("Exp")
+            operator = expression.text("Op") if expression is not None else ""
+            if operator not in _DEFAULTS:
+                uses.add(node.span)
+        is_test = node.kind in _CONDITIONS and _tests_if_empty(node, name)
+        if is_test and _assigns(node, name):
+            return True
+        if is_test:
+            behind.add(node.span)
+    return all(any(start <= at < end for start, end in behind) for at, _ in uses)
+
+
+def _assigns(node: SyntaxNode, name: str) -> bool:
+    return any(
+        item.text("Name") == name for inner in node.walk() for item in inner.children("Assigns")
+    )
+
+
+def _tests_if_empty(node: SyntaxNode, name: str) -> bool:
+    """Whether the condition of `if`, or the left side of `&&`, asks whether a variable is empty."""
+    for inner in (inner for condition in _condition(node) for inner in condition.walk()):
+        words = inner.children("Args")
+        for operator, word in pairwise(words):
+            if operator.literal in _EMPTY_TESTS and _parameter(word) == name:
+                return True
+        is_test = inner.kind == "UnaryTest" and inner.text("Op") in _EMPTY_TESTS
+        if is_test and _parameter(inner.child("X")) == name:
+            return True
+        if any(
+            _parameter(word) == name and not other.literal and other.literal is not None
+            for word, other in _comparisons(inner)
+        ):
+            return True
+    return False
+
+
+def names_in_condition(tree: SyntaxNode, line: int) -> set[str]:
+    """Return the variables in the condition of the innermost branch that a line is in."""
+    around = [
+        node
+        for node in tree.walk()
+        if node.kind in _CONDITIONS and node.line <= line <= node.position("End", "Line")
+    ]
+    inner = min(around, key=lambda node: node.span[1] - node.span[0], default=None)
+    conditions = [] if inner is None else _condition(inner)
+    return {
+        node.text("Param")
+        for condition in conditions
+        for node in condition.walk()
+        if node.kind == "ParamExp"
+    }
+
+
+def _condition(node: SyntaxNode) -> list[SyntaxNode]:
+    """Return what decides whether `if`, or the right side of `&&`, goes on."""
+    left = node.child("X")
+    return node.children("Cond") if node.kind == "IfClause" else [left] if left else []
 
 
 def _choice(values: Mapping[str, list[str]], number: int) -> str:
@@ -107,8 +211,10 @@ def _comparisons(node: SyntaxNode) -> Iterator[tuple[SyntaxNode, SyntaxNode]]:
 
 
 def _changes_arguments(words: list[str]) -> bool:
-    is_list = words[:1] == ["set"] and any(word[:1] not in "-+" for word in words[1:])
-    return is_list or words[:1] in (["shift"], ["getopts"]) or words[:2] == ["set", "--"]
+    rest = words[1:] if words[:1] == ["set"] else []
+    while rest and re.fullmatch(r"[-+]\w+", rest[0]):
+        del rest[: 2 if "o" in rest[0] else 1]  # `-euo pipefail`
+    return bool(rest) or words[:1] in (["shift"], ["getopts"])
 
 
 def _read(node: SyntaxNode) -> Iterator[int]:

@@ -120,6 +120,9 @@ class State:
     arguments: list[str] = field(default_factory=list)
     arguments_unresolved: Unresolved | None = None
     has_all_arguments: bool = False  # one more is empty: in functions, other scripts, after `set`
+    # without which it goes on as it is meant to
+    optional_arguments: frozenset[int] = frozenset()
+    optional_names: frozenset[str] = frozenset()
     unresolved: Unresolved | None = None  # why variables that are not assigned later are unresolved
     unresolved_exports: Unresolved | None = None  # why it may have exported more
     folder: str | Unresolved = ""
@@ -199,7 +202,8 @@ class State:
             return self.caller.environ[name]
         is_fatal = "nounset" in self.options
         is_unset = name not in self.caller.environ and name not in _SET_BY_BASH
-        if self.is_condition and is_unset and not is_fatal:
+        is_empty = self.is_condition or name in self.optional_names
+        if is_empty and is_unset and not is_fatal:
             self.assumptions.setdefault(name, self.line)
             return None
         failure = UnsetName if is_fatal else Unresolved

@@ -27,13 +27,15 @@ from safelaunch.importer.record.recording import (
     is_tested,
     names_that_may_be_unset,
 )
+from safelaunch.importer.record.repetition import LATER_DATE, mark_differing, may_differ
 from safelaunch.importer.record.stubs import MACHINE_PROGRAMS, stub_files
 from safelaunch.importer.record.trap import Trap
+from safelaunch.importer.start_folders import starts_above
 from safelaunch.importer.state import SEARCH_PATHS
 from safelaunch.importer.syntax import read_script
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from safelaunch.importer.state import ScriptCaller
 
@@ -45,7 +47,6 @@ _SYSTEM = frozenset((
 ))  # fmt: skip
 # of the user, who may have secrets in them: a recording sees them empty
 _STARTUP_FILES = (".bashrc", ".bash_profile", ".bash_login", ".profile", ".zshrc")
-_MOST_FOLDERS = 4  # above a script, from which it may be started
 _ERROR_TRAP = re.compile(r"\btrap\b.*\bERR\b")
 _ALIAS = re.compile(r"\s*alias\s+\w+=")
 _LONGEST_SOURCE = 1 << 20
@@ -61,8 +62,13 @@ def record(script: str, caller: ScriptCaller, seconds: int = SECONDS) -> Finding
     attempt = _Setup(script, caller)
     findings = _record(attempt, text, seconds)
     needs_arguments = any((p.name or "").startswith("$") for p in findings.problems)
+    for other in _starts_with(findings.absent, attempt):
+        others = _record(other, text, seconds)
+        if others.launches and not others.absent:
+            others.notes[:0] = other.notes
+            return _completed(others, other, text, seconds)
     if findings.launches or needs_arguments or findings.is_cut_off:
-        return _with_questions(findings, attempt, text, seconds)
+        return _completed(findings, attempt, text, seconds)
     deadline = time.monotonic() + seconds  # for the beginning of other attempts
     for other in _attempts(attempt, text):
         if time.monotonic() > deadline:
@@ -70,7 +76,28 @@ def record(script: str, caller: ScriptCaller, seconds: int = SECONDS) -> Finding
         others = _record(other, text, seconds)
         if others.launches or (others.problems and not findings.problems):
             others.notes[:0] = other.notes
-            return _with_questions(others, other, text, seconds)
+            return _completed(others, other, text, seconds)
+    return findings
+
+
+def _starts_with(absent: Sequence[str], first: _Setup) -> Iterator[_Setup]:
+    """Yield the starts from folders above a script that have the files which it sources."""
+    if not absent:
+        return
+    for start in starts_above(first.script, first.caller, f"`{absent[0]}` is not there"):
+        folder = start.caller.folder
+        if all(os.path.isfile(os.path.join(folder, path)) for path in absent):
+            yield _Setup(start.script, start.caller, notes=(start.note,))
+
+
+def _completed(findings: Findings, attempt: _Setup, text: str, seconds: int) -> Findings:
+    """Add what is asked for, and else what differs at each start, as a second recording shows."""
+    findings = _with_questions(findings, attempt, text, seconds)
+    is_final = bool(findings.launches) and not findings.problems and findings.stop is None
+    texts = [text, *filter(None, map(_content, findings.sources))]
+    if is_final and may_differ(texts):
+        other = _record(attempt._replace(is_repeated=True), text, seconds)
+        mark_differing(findings, other, attempt.caller.environ)
     return findings
 
 
@@ -80,23 +107,15 @@ class _Setup(NamedTuple):
     script: str
     caller: ScriptCaller
     is_lenient: bool = False
+    is_repeated: bool = False  # at another time
     notes: tuple[Note, ...] = ()
 
 
 def _attempts(first: _Setup, text: str) -> Iterator[_Setup]:
     """Yield other ways to start a script: from the folders above it, and as its user types it."""
     caller = first.caller
-    path = os.path.realpath(os.path.join(caller.folder, first.script))
-    top, folder = os.path.realpath(caller.folder), os.path.dirname(path)
-    attempts = [first]
-    while folder != top and f"{folder}/".startswith(f"{top}/") and len(attempts) <= _MOST_FOLDERS:
-        shown = os.path.relpath(folder, top)
-        note = Note(
-            1, "it starts nothing from here", f"{ASSUMED} that `{shown}` is where it is started"
-        )
-        script = os.path.relpath(path, folder)
-        attempts.append(_Setup(script, replace(caller, folder=folder), notes=(note,)))
-        folder = os.path.dirname(folder)
+    starts = starts_above(first.script, caller, "it starts nothing from here")
+    attempts = [first, *(_Setup(s.script, s.caller, notes=(s.note,)) for s in starts)]
     yield from attempts[1:]
     lines = [number for number, line in enumerate(text.splitlines(), 1) if _ALIAS.match(line)]
     outcome = f"{ASSUMED} that you source it there; bash expands none in a script"
@@ -134,13 +153,16 @@ def _with_questions(findings: Findings, attempt: _Setup, text: str, seconds: int
     free = (str(n) for n in range(_FIRST_NUMBER, 10**6, 2) if str(n) not in shown)
     numbers = dict(zip(names, free, strict=False))
     used = ""
+    # what a program prints is no less of a launch where the script exports it itself
+    exported = {name for launch in findings.launches for name in launch.env} & unanswered.keys()
+    values = {name: number for name, number in numbers.items() if name not in exported}
     # those that the script tests by themselves: they change its way to the others
     tested = {name for name in names if name in own and is_tested(name, whole)}
     for group in filter(None, (names.keys() - tested, tested)):
         marks = {name: numbers[name] for name in numbers if name in group}
         marked = replace(caller, answers={**marks, **caller.answers})
         other = _record(attempt._replace(caller=marked), text, seconds)
-        used = "\0".join((used, *_texts(other, numbers)))
+        used = "\0".join((used, *_texts(other, values)))
     for name, line in names.items():
         is_set_elsewhere = name in own and own[name][1] and name not in unanswered
         if is_set_elsewhere and has_arguments:  # perhaps where these are given
@@ -222,6 +244,7 @@ def _specification(attempt: _Setup, text: str, place: str, bash: str) -> dict[st
     env["BASH_ENV"] = os.path.join(place, "bash_env")
     covered = programs_to_cover(text, caller)
     folders = _folders_to_make(attempt.script, text) if attempt.is_lenient else None
+    files = {"stubs/date": LATER_DATE.format(bash=bash)} if attempt.is_repeated else {}
     trap = Trap(caller.answers, folders, _ERROR_TRAP.search(text) is not None)
     return {
         "place": place,
@@ -232,7 +255,7 @@ def _specification(attempt: _Setup, text: str, place: str, bash: str) -> dict[st
         "writable": _writable(caller.folder, home, text),
         "covered": covered,
         "empty": [p for n in _STARTUP_FILES if os.path.isfile(p := os.path.join(home, n))],
-        "files": stub_files(place, bash, programs, covered, trap),
+        "files": {**stub_files(place, bash, programs, covered, trap), **files},
         "answers": sorted(caller.answers),
         "processes": _MOST_PROCESSES,
     }

@@ -87,15 +87,18 @@ class Recording:
         if kind == "sourced":
             self._findings.sources.append(os.path.join(folder, words[0]))
             return
+        self._source_of(at, folder)
         line = self._line(at, words[1:] if kind == "answer" else words)
         self._called.append(words)
         self._lines.add(line)
         note = self._note(kind, words, into)
         if note is not None:
             self._findings.note(line, *note)
-        if kind in {"no answer", "failed"} and into:
+        if kind in {"no answer", "failed", "missing"} and into:
             reason = f"`{into}` is what a program prints that fails here"
-            if kind == "no answer":
+            if kind == "missing":
+                reason = f"`{into}` is what `{words[0]}` prints, which is not here"
+            elif kind == "no answer":
                 reason = f"`{into}` is what `{words[0]}` prints, which is not run"
             self._findings.unanswered.setdefault(into, Unresolved(reason, line, into))
         elif kind == "answer":
@@ -117,15 +120,26 @@ class Recording:
         elif note is None:
             self._call(folder, words, env, line)
 
+    def _source_of(self, at: str, folder: str) -> None:
+        """Remember the file of a call that another script makes."""
+        file = at.partition(":")[2]
+        path = os.path.join(folder, file)
+        is_own = file in {"", self._script} or path.startswith(self._spec["place"])
+        if not is_own and path not in self._findings.sources:
+            self._findings.sources.append(path)
+
     def _note(self, kind: str, words: list[str], into: str) -> tuple[str, str] | None:
         """Return what a record says beside launches, and what becomes of it."""
         shown = activities.describe(words)
         outcome = f"{ASSUMED} that it is there at the start"
         if kind == "source":
             self._has_source = True
+        if kind in {"absent", "source"} and not os.path.isabs(words[-1]):
+            self._findings.absent.append(words[-1])
         notes = {
             "no-op": (f"runs `{shown}`", _EMPTY_FOLDER if "clone" in words[1:2] else _NO_ANSWER),
             "no answer": (f"reads what `{words[0]}` prints", _EMPTY),
+            "absent": (f"starts the script `{shown}`, which is not there", "left out"),
             "missing": (f"runs `{shown}`, which is not here", _NO_ANSWER),
             "source": (f"sources `{words[-1]}`, which is not there", _ONLY_SETS),
             "folder": (f"uses the folder `{words[-1]}`, which is not there", outcome),
@@ -407,7 +421,7 @@ def is_tested(name: str, text: str) -> bool:
 def is_made_of_output(name: str, text: str) -> bool:
     """Whether a script makes a variable of what programs print, and not of its own value."""
     values = re.findall(rf"(?:^|[\s;&|(]){name}=(\S*(?:\$\(|`).*)", text, re.MULTILINE)
-    return bool(values) and not any(re.search(rf"\$\{{?{name}(?![\w:]|[-=])", v) for v in values)
+    return bool(values) and not any(re.search(rf"\$\{{?{name}(?!\w)", v) for v in values)
 
 
 def _variables_read(text: str) -> dict[str, int]:

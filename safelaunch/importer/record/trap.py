@@ -36,13 +36,19 @@ __safelaunch_unset= __safelaunch_level=0 __safelaunch_pending= __safelaunch_erro
 declare -A __safelaunch_answers=({answers})
 command_not_found_handle() {{
   {{ local __safelaunch_to={place}/calls/$BASHPID.$RANDOM
-  printf '%s\0' missing "$PWD" $# "$@" "SAFELAUNCH_AT=$SAFELAUNCH_AT" >"$__safelaunch_to.call"
+  if [[ ${{SAFELAUNCH_ANSWER+x}} ]]; then
+    : >{place}/unanswered
+    printf '%s\n' "$SAFELAUNCH_ANSWER"
+    return 0
+  fi
+  printf '%s\0' missing "$PWD" $# "$@" "SAFELAUNCH_AT=$SAFELAUNCH_AT" \
+    "SAFELAUNCH_INTO=$SAFELAUNCH_INTO" >"$__safelaunch_to.call"
   }} 2>/dev/null
   echo "$1: command not found" >&2
   [[ $-$__safelaunch_errors == *e* ]] || return 127
 }}
 __safelaunch() {{
-  [[ $2 == __safelaunch* || $4 == __safelaunch* ]] && return
+  [[ $2 == __safelaunch* || $4 == __safelaunch* || $4 == command_not_found_handle ]] && return
   local IFS=$' \t\n' __safelaunch_command=$2 __safelaunch_f=() __safelaunch_in=$3:$4
   local __safelaunch_word=$2 __safelaunch_was=${{-//[^u]/}}$__safelaunch_unset
   __safelaunch_unset=
@@ -69,6 +75,11 @@ __safelaunch() {{
           *) __safelaunch_unset=u ;;
         esac
       fi ;;
+    'bash '*.sh*|'sh '*.sh*)
+      case $__safelaunch_command in *'$('*|*'`'*|*'<('*|*'?'*) ;; *)
+        eval "__safelaunch_f=(${{__safelaunch_command#* }})" ;;
+      esac
+      __safelaunch_script "${{__safelaunch_f[0]}}" ;;
     'cd '*|'pushd '*)
       case $__safelaunch_command in *'$('*|*'`'*|*'<('*|*'?'*) ;; *)
         eval "__safelaunch_f=(${{__safelaunch_command#* }})" ;;
@@ -89,6 +100,7 @@ __safelaunch() {{
         *'('*|*'`'*|*'?'*|*=*) ;;
         */*|'$'*|'"$'*)
           eval "__safelaunch_f=($__safelaunch_word)"
+          __safelaunch_script "${{__safelaunch_f[0]}}"
           __safelaunch_check "${{__safelaunch_f[0]}}" ;;
       esac ;;
   esac
@@ -142,6 +154,11 @@ __safelaunch_enter() {{
   [[ ${{-//[^e]/}}{is_lenient} && $# == 1 && $1 && $1 != -* && ! -e $1 ]] || return
   /bin/mkdir -p -- "$1" || return
   printf '%s\0' folder "$PWD" 2 cd "${{1%/}}" "SAFELAUNCH_AT=$SAFELAUNCH_AT" \
+    >"{place}/calls/$BASHPID.$RANDOM.call"
+}}
+__safelaunch_script() {{
+  [[ $1 == *.sh && $1 != [-/]* && ! -e $1 ]] || return
+  printf '%s\0' absent "$PWD" 1 "$1" "SAFELAUNCH_AT=$SAFELAUNCH_AT" \
     >"{place}/calls/$BASHPID.$RANDOM.call"
 }}
 __safelaunch_check() {{

@@ -74,6 +74,8 @@ def source(follower: Follower, items: Sequence[Item], line: int, state: State) -
     whole = os.path.join(state.where(), path)
     if not os.path.isfile(whole) or os.path.realpath(whole) in follower.files:
         state.forget(f"`{path}`, which is sourced, is not there")
+        if not os.path.isabs(path):
+            follower.findings.absent.append(path)
         state.writers.add("source")
         launches.add_setup(SetupLine(f"source {quote(path)}", state.folder), state)
         follower.findings.note(line, f"sources `{path}`, which is not there", SETUP)
@@ -271,6 +273,8 @@ def script(
     path = words[0]
     whole = os.path.join(state.where(), path)
     if not os.path.isfile(whole):
+        if not os.path.isabs(path):
+            follower.findings.absent.append(path)
         raise Stop(
             f"it starts the script `{path}`, which is not there", line, "import that script itself"
         )

@@ -39,6 +39,7 @@ from safelaunch.importer.shell import (
 )
 from safelaunch.importer.shell.branches import Branch
 from safelaunch.importer.shell.builtins import Break, Exit, Return
+from safelaunch.importer.start_folders import starts_above
 from safelaunch.importer.state import CALLER_VALUE, Function
 from safelaunch.importer.syntax import literal_words, parse, read_script
 from safelaunch.importer.words import expansion
@@ -70,6 +71,22 @@ def follow(path: str, caller: ScriptCaller) -> Findings:
     if CALLER_VALUE in text or DIFFERENT in text:
         return Findings(stop=Stop("a character that Unicode has reserved", 1))
     tree = parse(text, path)
+    findings = _from(tree, text, path, caller)
+    if not findings.absent:
+        return findings
+    is_clear = bool(findings.launches) and not findings.problems and findings.stop is None
+    for start in starts_above(path, caller, f"`{findings.absent[0]}` is not there"):
+        other = _from(tree, text, start.script, start.caller)
+        asks = bool(other.problems)
+        starts = bool(other.launches) and not asks
+        if not other.absent and other.stop is None and (starts or (asks and not is_clear)):
+            other.notes.insert(0, start.note)
+            return other
+    return findings
+
+
+def _from(tree: SyntaxNode, text: str, path: str, caller: ScriptCaller) -> Findings:
+    """Return what a script starts from the folder of its caller."""
     preset = questions.names_to_preset(tree, caller.answers)
     while True:
         interpreter = _Interpreter()
@@ -121,6 +138,8 @@ class _Interpreter:
         """
         ask = self.findings.problem
         state = builtins.initial_state(caller, path, self.substitute, ask, preset)
+        state.optional_arguments = questions.optional_arguments(tree)
+        state.optional_names = questions.optional_names(tree)
         self.files.append(os.path.realpath(os.path.join(caller.folder, path)))
         try:
             check_placeholders(tree)
@@ -138,9 +157,11 @@ class _Interpreter:
         if any((problem.name or "")[:1] == "$" for problem in self.findings.problems):
             self._ask_for_arguments(tree, caller)
         for name, line in state.assumptions.items():
-            self.findings.note(
-                line, f"`{name}` is not set", f"{ASSUMED}; else `--set {name}=VALUE`"
-            )
+            text, outcome = f"`{name}` is not set", f"{ASSUMED}; else `--set {name}=VALUE`"
+            if name[0] == "$":
+                text = f"argument {name[1:]} is not given"
+                outcome = f"{ASSUMED} that it is empty; else `-- ARG...`"
+            self.findings.note(line, text, outcome)
         self.findings.replaced = state.replaced
         return state.caller_reads
 
@@ -167,6 +188,9 @@ class _Interpreter:
     def _ask_for_arguments(self, tree: SyntaxNode, caller: ScriptCaller, ending: str = "") -> bool:
         """Ask for all arguments at once that a script reads; False where it reads no more."""
         missing = questions.arguments(tree, len(caller.arguments), ending)
+        if not ending:
+            optional = {f"${number}" for number in questions.optional_arguments(tree)}
+            missing = [question for question in missing if question.name not in optional]
         names = {question.name for question in missing}
         problems = [p for p in self.findings.problems if p.name not in names]
         self.findings.problems = [*problems, *missing]
@@ -177,6 +201,14 @@ class _Interpreter:
         if self.findings.launches or self.findings.problems or not state.status:
             return
         ending = f", which ends at line {state.line} with exit code {state.status} without it"
+        tested = questions.names_in_condition(tree, state.line)
+        name = next((name for name in state.assumptions if name in tested), None)
+        if name is not None:
+            self.findings.problem(
+                Unresolved(f"`{name}` is not set in the script{ending}", state.line, name)
+            )
+            self._ask_for_arguments(tree, state.caller)
+            return
         if self._ask_for_arguments(tree, state.caller, ending):
             return
         hint = None if state.caller.arguments else f"safelaunch import {quote(path)} -- ARG..."

@@ -158,6 +158,10 @@ def _special(  # noqa: C901, PLR0911, PLR0912 - a case for each special paramete
             return list(state.arguments)
         if int(name) > len(state.arguments) and state.is_condition:
             return ""
+        is_optional = int(name) in state.optional_arguments and "nounset" not in state.options
+        if int(name) > len(state.arguments) and is_optional and not state.has_all_arguments:
+            state.assumptions.setdefault(f"${name}", state.line)
+            return ""
         if int(name) > len(state.arguments) and state.has_all_arguments:
             if "nounset" in state.options:
                 raise state.fail(f"argument {name}, without which `set -u` ends the script")
@@ -190,6 +194,8 @@ def _conditional(
     if not is_absent:
         return value if value is not None else ""
     if kind == "?":
+        if name.isdigit():
+            name = f"${name}"
         raise state.fail(f"`{name}` is not set, without which the script ends", name)
     if kind == "=":
         if not NAME.fullmatch(name):

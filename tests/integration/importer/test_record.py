@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import shutil
 import subprocess
@@ -12,7 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from safelaunch.config.write_job import job_yaml
 from safelaunch.errors import StartError
+from safelaunch.importer.jobs import make_job
 from safelaunch.importer.record.record import record
 from safelaunch.importer.state import ScriptCaller
 
@@ -461,6 +464,52 @@ def test_a_folder_with_the_files_that_a_script_sources_is_preferred_to_a_questio
     environ = {"HOME": str(project.parent / "home"), "PATH": os.environ["PATH"]}
     findings = record("sub/script.sh", ScriptCaller(environ, str(project)))
     assert (words(findings), findings.problems) == ([("torchrun", "t.py", "1")], [])
+
+
+def test_a_folder_with_the_files_that_a_script_sources_is_preferred_to_a_start_without_them(
+    project: Path, run: Record
+) -> None:
+    assert run("torchrun t.py\n").launches
+    (project / "sub" / "script.sh").write_text("source ./env.sh\nbash u.sh\ntorchrun t.py $A\n")
+    (project / "sub" / "env.sh").write_text("A=1\n")
+    (project / "sub" / "u.sh").touch()
+    environ = {"HOME": str(project.parent / "home"), "PATH": os.environ["PATH"]}
+    findings = record("sub/script.sh", ScriptCaller(environ, str(project)))
+    assert words(findings) == [("torchrun", "t.py", "1")]
+    assert findings.notes[0].text == "`./env.sh` is not there"
+
+
+def test_a_script_that_is_started_and_not_there_is_noted(run: Record) -> None:
+    notes = run("bash a.sh 1\n./b.sh\nbash -c 'echo c.sh'\ntorchrun t.py\n").notes
+    absent = [(n.line, n.text) for n in notes if n.outcome == "left out"]
+    assert absent == [
+        (1, "starts the script `a.sh`, which is not there"),
+        (2, "starts the script `./b.sh`, which is not there"),
+    ]
+
+
+def test_a_port_that_is_drawn_is_left_to_safelaunch_and_other_draws_are_kept_and_noted(
+    run: Record,
+) -> None:
+    findings = run(
+        "export MASTER_PORT=$(shuf -i 20000-60000 -n 1)\nP=$((20000 + RANDOM))\n"
+        "torchrun --nproc_per_node 2 --master_port $P t.py --out o-$(date +%Y)\n"
+    )
+    (launch,) = findings.launches
+    job = job_yaml(make_job(launch, "script.sh", {}).keys, None)
+    year = dt.date.today().year  # noqa: DTZ011 - as `date` prints it
+    assert job == f"launcher: torchrun\nscript: t.py\nargs:\n  out: o-{year}\nprocesses: 2\n"
+    text = f"`--out o-{year}` differs at each start"
+    assert (3, text, "kept as it is in this recording") in findings.notes
+
+
+def test_what_a_program_prints_that_is_not_here_is_asked_for_and_taken_from_the_answer(
+    run: Record,
+) -> None:
+    text = "U=$(no-such-program | tr a b)\nexport K=${K:-$(no-such-program)}\npython t.py $U\n"
+    assert sorted(questions(run(text))) == [(1, "U"), (2, "K")]
+    (launch,) = run(text, U="mia", K="v").launches
+    assert (launch.words[2:], launch.env["K"]) == (("mia",), "v")
 
 
 def test_which_finds_what_it_finds_without_stubs(run: Record) -> None:

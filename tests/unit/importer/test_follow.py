@@ -226,6 +226,13 @@ def test_an_array_that_the_script_fills_is_no_answer(place: Path) -> None:
         ("A=${B}c${D:-1}$E\npython t.py $A$F", ["B", "E", "F"]),
         ("set -- a\npython t.py $1 $X $2", ["X"]),
         ('f() { python t.py $1 $3 "$X"; }\nf a', ["X"]),
+        ("set -euo pipefail\n[ $# -lt 2 ] && exit 1\npython t.py $1", ["$1", "$2"]),
+        ("A=${1:?usage}\npython t.py $A", ["$1"]),
+        ('if [ -z "${A:-}" ]; then\nexit 1\nfi\npython t.py ${B:-1} $2', ["A", "$2"]),
+        ('A=$1; B=$2\n[ -z "$B" ] && B=4\npython t.py $A $B', ["$1"]),
+        ('A=$1; B=$2\n[ -z "$A" ] && A=4\npython t.py $A $B', ["$1", "$2"]),
+        ('A=$1\nif [ -n "$A" ]; then echo $A; fi\npython t.py $A', ["$1"]),
+        ('A=$1\nif [ "$A" == on ]; then A=x; fi\npython t.py $A', ["$1"]),
         ("while [ $# -gt 0 ]; do case $1 in -x) Y=$2;; esac; shift; done\npython $X", ["X"]),
     ],
 )
@@ -236,6 +243,62 @@ def test_all_that_a_script_needs_of_its_caller_is_asked_for_at_once(
     script.write_text(text)
     findings = followed(script, place)
     assert (findings.stop, [problem.name for problem in findings.problems]) == (None, names)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('A=$1\nif [ "$A" == "" ]; then A=./o; fi\npython t.py $A', ("./o",)),
+        ('A=$1; B="$2"\n[[ -z $A ]] && A=1\n[ -z "$B" ] && B=2\npython t.py $A $B', ("1", "2")),
+        ('A=$1\nif [ -n "$A" ]; then X="--resume $A"; fi\npython t.py $X', ()),
+        ("A=${1}\npython t.py ${A:-3}", ("3",)),
+    ],
+)
+def test_an_argument_that_a_script_does_without_is_taken_as_empty_and_noted(
+    text: str, words: tuple[str, ...], place: Path
+) -> None:
+    script = place / "work" / "script.sh"
+    script.write_text(f"X=\n{text}")
+    findings = followed(script, place)
+    assert [launch.words[2:] for launch in findings.launches] == [words]
+    outcome = "assumed that it is empty; else `-- ARG...`"
+    assert (2, "argument 1 is not given", outcome) in findings.notes
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ('A=$A\nif [ -z "$A" ]; then A=o; fi\npython t.py $A', []),
+        ('A="$A"\nif [ -n "$A" ]; then X="-a $A"; fi\npython t.py $X', ["X"]),
+        ("A=$A\npython t.py $A", ["A"]),
+        ('A=$A/x\nif [ -z "$A" ]; then A=o; fi\npython t.py $A', ["A"]),
+        ('A=$A\nif [ -z "$A" ]; then echo none; fi\npython t.py $A', ["A"]),
+    ],
+)
+def test_a_variable_of_the_caller_is_asked_for_unless_the_script_does_without(
+    text: str, names: list[str], place: Path
+) -> None:
+    script = place / "work" / "script.sh"
+    script.write_text(text)
+    assert [problem.name for problem in followed(script, place).problems] == names
+
+
+@pytest.mark.parametrize(
+    "text", ["source ./env.sh\n", "bash tool.sh\n", "if true; then . env.sh; bash tool.sh; fi\n"]
+)
+def test_a_script_that_needs_files_of_a_folder_above_it_is_followed_from_there(
+    text: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = place / "work" / "jobs"
+    (folder / "a").mkdir(parents=True)
+    (folder / "env.sh").write_text("A=1\n")
+    (folder / "tool.sh").write_text("echo\n")
+    script = folder / "a" / "script.sh"
+    script.write_text(f"{text}python t.py $PWD")
+    monkeypatch.chdir(place / "work")
+    findings = follow("jobs/a/script.sh", ScriptCaller({}, str(place / "work")))
+    assert [launch.words for launch in findings.launches] == [("python", "t.py", str(folder))]
+    assert findings.notes[0].outcome == "assumed that `jobs` is where it is started"
 
 
 def test_a_folder_without_which_set_e_ends_the_script_is_assumed_to_be_there(place: Path) -> None:
