@@ -71,7 +71,7 @@ def optional_arguments(tree: SyntaxNode) -> frozenset[int]:
     if any(_changes_arguments(literal_words(node)) for node in nodes):
         return frozenset()
     names, values = dict[int, str](), set[tuple[int, int]]()
-    for item in (item for node in nodes for item in node.children("Assigns")):
+    for item in (item for node in nodes for item in _assignments(node)):
         word = item.child("Value")
         own = _parameter(word)
         if word is not None and own.isdigit() and not item.has("Append"):
@@ -89,7 +89,7 @@ def optional_names(tree: SyntaxNode) -> frozenset[str]:
     own = [
         (item.text("Name"), word.span)
         for node in nodes
-        for item in node.children("Assigns")
+        for item in _assignments(node)
         if (word := item.child("Value")) is not None and _parameter(word) == item.text("Name")
     ]
     spans = {span for _, span in own}
@@ -115,9 +115,13 @@ def _does_without(name: str, nodes: Sequence[SyntaxNode]) -> bool:
 
 
 def _assigns(node: SyntaxNode, name: str) -> bool:
-    return any(
-        item.text("Name") == name for inner in node.walk() for item in inner.children("Assigns")
-    )
+    return any(item.text("Name") == name for inner in node.walk() for item in _assignments(inner))
+
+
+def _assignments(node: SyntaxNode) -> list[SyntaxNode]:
+    """Return the assignments of a command, also those of `export` and `local`."""
+    declared = node.children("Args") if node.kind == "DeclClause" else []
+    return [*node.children("Assigns"), *declared]
 
 
 def _tests_if_empty(node: SyntaxNode, name: str) -> bool:
@@ -183,6 +187,13 @@ def _compared_values(tree: SyntaxNode) -> dict[str, list[str]]:
                 values.setdefault(number, [])
                 values[number] += [text] if text not in values[number] else []
     return values
+
+
+def is_argument_list(word: SyntaxNode) -> bool:
+    """Whether a word is `"$@"` or its like."""
+    return _parameter(word) in ("@", "*") and not any(
+        node.has("Exp") or node.has("Slice") or node.has("Repl") for node in word.walk()
+    )
 
 
 def _parameter(word: SyntaxNode | None) -> str:

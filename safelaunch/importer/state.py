@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import re
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -114,12 +114,15 @@ class State:
     caller_reads: set[str] = field(default_factory=set)  # answers that it reads, not assigned yet
     replaced: set[str] = field(default_factory=set)  # answers in place of what it makes itself
     is_condition: bool = False  # where a name that nobody has set is taken as empty
+    is_without_files: bool = False  # where a test takes files that are not here as absent
     functions: dict[str, Function] = field(default_factory=dict)
     exported_functions: frozenset[str] = frozenset()
     sources: tuple[str, ...] = ()  # files of what is being run, the innermost first
     arguments: list[str] = field(default_factory=list)
     arguments_unresolved: Unresolved | None = None
     has_all_arguments: bool = False  # one more is empty: in functions, other scripts, after `set`
+    passes_arguments: bool = False  # the command that is run ends with `"$@"`
+    shift: int = 0  # of arguments that are the caller's: the first that is missing is one earlier
     # without which it goes on as it is meant to
     optional_arguments: frozenset[int] = frozenset()
     optional_names: frozenset[str] = frozenset()
@@ -131,6 +134,7 @@ class State:
     status: int | None = 0
     options: set[str] = field(default_factory=set)
     output: list[str | Unresolved] | None = None  # None: it goes to the terminal or a file
+    option_place: tuple[int, int] = (1, 0)  # of `getopts`: the word, and the letter in it
     input: str | Unresolved | None = None  # None: the caller's
     scopes: list[dict[str, Variable | None]] = field(default_factory=list)  # `local`
     setup: tuple[SetupLine, ...] = ()
@@ -153,6 +157,11 @@ class State:
         other.functions, other.options = dict(self.functions), set(self.options)
         other.arguments, other.scopes = list(self.arguments), [dict(s) for s in self.scopes]
         return other
+
+    def become(self, other: State) -> None:
+        """Take over all of another state, such as an earlier one."""
+        for item in fields(self):
+            setattr(self, item.name, getattr(other, item.name))
 
     def fail(self, reason: str, name: str | None = None, *, differs: bool = False) -> Unresolved:
         """Return an unresolved value at the current line."""

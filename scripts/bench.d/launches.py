@@ -213,6 +213,10 @@ def _answered(
         findings = follow(path, caller)
     inherited = {name: value for name, value in answers.items() if name not in replaced}
     recorded = record(path, replace(caller, answers=inherited))
+    questions = {problem.name for problem in recorded.problems} & replaced
+    if questions:  # what a program prints that is not here
+        own = dict.fromkeys(filter(None, questions), _OWN_VALUE)
+        recorded = record(path, replace(caller, answers={**inherited, **own}))
     reached = bool(recorded.launches) and recorded.stop is None and not recorded.problems
     kind, reason = _compare(findings, recorded, reached=reached)
     if replaced and kind != "exact":  # what depends on that value may be other launches

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.importer.activities import ASSUMED, USER
 from safelaunch.importer.findings import Stop, Unresolved, UnresolvedFile
-from safelaunch.importer.shell import effects, launches
+from safelaunch.importer.shell import conditions, effects, launches
 from safelaunch.importer.shell.builtins import Break, Exit
 from safelaunch.importer.shell.follower import MOST_ROUNDS
 from safelaunch.importer.words import expansion, patterns
@@ -25,13 +25,18 @@ class Branch(NamedTuple):
 
     nodes: Sequence[SyntaxNode]
     follow: Callable[[], None]
+    result: bool | None = None  # of the condition, where it is taken
 
 
 _LEAVING = ("`break`", "`continue`")
 
 
 def undecided(
-    follower: Follower, branches: Sequence[Branch], state: State, why: Unresolved | None
+    follower: Follower,
+    branches: Sequence[Branch],
+    state: State,
+    why: Unresolved | None,
+    condition: SyntaxNode | None = None,
 ) -> None:
     """Treat branches of which the script alone does not say which is taken.
 
@@ -60,16 +65,53 @@ def undecided(
         return
     if effect.stop in _LEAVING and state.loop and not effect.launch:
         raise _UnresolvedRounds(why)
-    if effect.launch or effect.stop:
-        reason = effect.stop or f"whether `{effect.launch}` runs"
-        if why.name is not None:
-            raise Unresolved(f"{reason} depends on {why.reason}", line, why.name)
-        raise Stop(f"{reason} depends on {why.reason}", line)
+    if effect.launch and _follow_without_file(follower, rest, state, condition):
+        effect.launch, effect.writes = None, False  # its programs are noted by now
+    _check(effect, why, line)
     if state.output is not None and effect.prints:
         state.output.append(Unresolved(why.reason, line, why.name, differs=why.differs))
     _apply(effect, why, state)
     if any(branch.nodes for branch in rest):
         follower.findings.note(line, f"depends on {why.reason}", f"{USER}: not followed")
+
+
+def _check(effect: effects.Effects, why: Unresolved, line: int) -> None:
+    """Refuse branches that nobody can leave out. Raises Stop, or Unresolved for a variable."""
+    if effect.launch or effect.stop:
+        reason = effect.stop or f"whether `{effect.launch}` runs"
+        if why.name is not None:
+            raise Unresolved(f"{reason} depends on {why.reason}", line, why.name)
+        raise Stop(f"{reason} depends on {why.reason}", line)
+
+
+def _follow_without_file(
+    follower: Follower,
+    branches: Sequence[Branch],
+    state: State,
+    condition: SyntaxNode | None,
+) -> bool:
+    """Follow what a script starts while a file is absent, as `[ -f out ] || python make.py` does.
+
+    It is absent here, nothing before may have made it, and where it is there nothing is started in
+    place of this. What the branch changes is undone: it is not known behind it.
+    """
+    launches_before = [item for item in follower.findings.launches if item.line < state.line]
+    programs = {item.words[0] for item in follower.findings.launches}
+    if condition is None or launches_before or state.writers - programs - {"a condition"}:
+        return False
+    result = conditions.result_without_files(condition, state)
+    taken = next((branch for branch in branches if branch.result == result), None)
+    if result is None or taken is None or any(b.nodes for b in branches if b is not taken):
+        return False
+    text = "starts something only while a file is absent"
+    follower.findings.note(state.line, text, f"{ASSUMED}, as it is here")
+    before = state.fork()
+    try:
+        taken.follow()
+    finally:
+        state.become(before)
+    state.status = None
+    return True
 
 
 def _effect(follower: Follower, branches: Sequence[Branch], state: State) -> effects.Effects:
@@ -138,8 +180,13 @@ def if_clause(follower: Follower, command: SyntaxNode, state: State) -> None:
         is_last = otherwise is not None and not otherwise.has("Cond")
         rest = otherwise.children("Then") if otherwise is not None and is_last else []
         nodes = [otherwise] if otherwise is not None and not is_last else rest
-        branches = [Branch(command.children("Then"), follow_then), Branch(nodes, follow_else)]
-        undecided(follower, branches, state, follower.doubt)
+        branches = [
+            Branch(command.children("Then"), follow_then, result=True),
+            Branch(nodes, follow_else, result=False),
+        ]
+        condition = command.children("Cond")
+        alone = condition[0] if len(condition) == 1 else None
+        undecided(follower, branches, state, follower.doubt, alone)
     elif state.status == 0:
         follow_then()
     else:

@@ -225,11 +225,19 @@ def _unset(arguments: list[str], state: State) -> None:
         if word.startswith("-"):
             continue
         if not NAME.fullmatch(word):
-            raise Stop("`unset` of an element", state.line)
-        if functions or (word in state.functions and word not in state.variables):
+            _unset_element(word, state)
+        elif functions or (word in state.functions and word not in state.variables):
             state.functions.pop(word, None)
         else:
             state.unset(word)
+
+
+def _unset_element(word: str, state: State) -> None:
+    match = re.fullmatch(rf"({NAME.pattern})\[(\d+)\]", word)
+    content = state.content(match[1]) if match is not None else None
+    if match is None or match[1] in state.maps or not isinstance(content, dict):
+        raise Stop("`unset` of an element", state.line)
+    state.assign(match[1], {key: text for key, text in content.items() if key != int(match[2])})
 
 
 def _shift(arguments: list[str], state: State) -> None:
@@ -285,7 +293,51 @@ def _getopts(arguments: list[str], state: State) -> None:
         state.assign(arguments[1], "?")
         state.status = 1
         return
-    raise Stop("`getopts` with arguments", state.line, "safelaunch import --record")
+    words = arguments[2:] or state.arguments
+    if len(arguments) < 2 or state.arguments_unresolved is not None:  # noqa: PLR2004
+        raise Stop("`getopts` with arguments", state.line, "safelaunch import --record")
+    _next_option(arguments[0], arguments[1], words, state)
+
+
+def _next_option(options: str, name: str, words: Sequence[str], state: State) -> None:
+    """Take the next option of words, as `getopts` does; letters may share a word."""
+    at, place = int(state.text("OPTIND") or 1), state.option_place
+    if place[0] != at:
+        place = (at, 0)
+    word = words[at - 1] if at <= len(words) else ""
+    state.unset("OPTARG")
+    if not place[1] and (len(word) < 2 or word[0] != "-" or word == "--"):  # noqa: PLR2004 - `-x`
+        _end_option(name, "?", at + (word == "--"), state)
+        state.status = 1
+        return
+    letter, rest = word[place[1] or 1], word[(place[1] or 1) + 1 :]
+    is_silent, following = options.startswith(":"), options.partition(letter)[2][:1]
+    if letter == ":" or letter not in options:
+        if is_silent:
+            state.assign("OPTARG", letter)
+        letter = "?"
+    elif following == ":":
+        if rest:
+            state.assign("OPTARG", rest)
+        elif at < len(words):
+            state.assign("OPTARG", words[at])
+            at += 1
+        else:
+            if is_silent:
+                state.assign("OPTARG", letter)
+            letter = ":" if is_silent else "?"
+        rest = ""
+    if rest:
+        state.option_place = (at, len(word) - len(rest))
+        state.assign(name, letter)
+    else:
+        _end_option(name, letter, at + 1, state)
+
+
+def _end_option(name: str, value: str, at: int, state: State) -> None:
+    state.assign(name, value)
+    state.assign("OPTIND", str(at))
+    state.option_place = (at, 0)
 
 
 # -- output and conditions -------------------------------------------------------------------------

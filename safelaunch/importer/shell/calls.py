@@ -6,7 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from safelaunch.importer import posix
+from safelaunch.importer import posix, questions
 from safelaunch.importer.activities import NOTHING, SETUP, SHELLS, USER
 from safelaunch.importer.findings import DIFFERENT, Stop, Unresolved, combined
 from safelaunch.importer.shell import builtins, effects, environments, launches
@@ -37,8 +37,8 @@ def function(follower: Follower, name: str, items: Sequence[Item], state: State)
     if follower.depth > DEEPEST:
         raise Stop(f"`{name}` calls itself without an end", state.line)
     called = state.functions[name]
-    before = state.arguments, state.arguments_unresolved, state.has_all_arguments, state.sources
-    _set_arguments(items, state)
+    before = _arguments(state), state.sources
+    _set_arguments(items, called.body, state)
     state.sources = (called.source, *state.sources)
     state.scopes.append({})
     follower.depth += 1
@@ -48,14 +48,41 @@ def function(follower: Follower, name: str, items: Sequence[Item], state: State)
         pass
     finally:
         follower.depth -= 1
-        state.arguments, state.arguments_unresolved, state.has_all_arguments, state.sources = before
+        arguments, state.sources = before
+        _restore_arguments(arguments, state)
         state.end_scope()
 
 
-def _set_arguments(items: Sequence[Item], state: State) -> None:
+class _Arguments(NamedTuple):
+    words: list[str]
+    unresolved: Unresolved | None
+    are_all: bool
+    optional: frozenset[int]
+    shift: int
+
+
+def _arguments(state: State) -> _Arguments:
+    return _Arguments(
+        state.arguments, state.arguments_unresolved, state.has_all_arguments,
+        state.optional_arguments, state.shift,
+    )  # fmt: skip
+
+
+def _restore_arguments(before: _Arguments, state: State) -> None:
+    state.arguments, state.arguments_unresolved, state.has_all_arguments = before[:3]
+    state.optional_arguments, state.shift = before[3:]
+
+
+def _set_arguments(items: Sequence[Item], tree: SyntaxNode, state: State) -> None:
+    """Set the arguments of a tree; behind `"$@"` those that are missing are the caller's."""
+    passes_own = state.passes_arguments and len(items) >= len(state.arguments)
+    state.shift += len(items) - len(state.arguments)
     state.arguments = [item if isinstance(item, str) else "" for item in items]
     state.arguments_unresolved = next((i for i in items if isinstance(i, Unresolved)), None)
-    state.has_all_arguments = True
+    state.has_all_arguments = state.has_all_arguments or not passes_own
+    state.optional_arguments = frozenset()
+    if passes_own:
+        state.optional_arguments = questions.optional_arguments(tree)
 
 
 def source(follower: Follower, items: Sequence[Item], line: int, state: State) -> None:
@@ -81,10 +108,10 @@ def source(follower: Follower, items: Sequence[Item], line: int, state: State) -
         follower.findings.note(line, f"sources `{path}`, which is not there", SETUP)
         return
     tree = follower.parse_file(whole, path, line, posix="sh" in state.options)
-    before = state.arguments, state.arguments_unresolved, state.has_all_arguments
+    before = _arguments(state)
     outer_sources, state.sources = state.sources, (path, *state.sources)
     if len(items) > 2:  # noqa: PLR2004 - arguments of its own
-        _set_arguments(items[2:], state)
+        _set_arguments(items[2:], tree, state)
     own = state.arguments
     try:
         with follower.file(whole):
@@ -95,7 +122,7 @@ def source(follower: Follower, items: Sequence[Item], line: int, state: State) -
         state.sources = outer_sources
         # `set` in the file stays, outside of functions
         if len(items) > 2 and (state.arguments is own or state.scopes):  # noqa: PLR2004
-            state.arguments, state.arguments_unresolved, state.has_all_arguments = before
+            _restore_arguments(before, state)
     follower.findings.note(line, f"sources `{path}`", "followed")
 
 
@@ -247,7 +274,7 @@ def _text(follower: Follower, name: str, call: ShellCall, line: int, state: Stat
         check_posix(tree, f"`{name} -c`", line)
         inner.options.add("sh")
     inner.script = str(call.words[0]) if call.words else name
-    _set_arguments(call.words[1:], inner)
+    _set_arguments(call.words[1:], tree, inner)
     inner.sources = ()
     _run(follower, tree, inner, state)
 
@@ -287,7 +314,7 @@ def script(
     if is_posix:
         inner.options.add("sh")
     inner.script, inner.sources = path, (path,)
-    _set_arguments(words[1:], inner)
+    _set_arguments(words[1:], tree, inner)
     with follower.file(whole):
         _run(follower, tree, inner, state)
     follower.findings.note(line, f"starts the script `{path}`", "followed")

@@ -6,7 +6,8 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from safelaunch.importer.findings import UnresolvedFile
+from safelaunch.importer.findings import Stop, Unresolved, UnresolvedFile
+from safelaunch.importer.syntax import literal_words
 from safelaunch.importer.words import expansion, patterns
 
 if TYPE_CHECKING:
@@ -20,6 +21,28 @@ _NUMBERS: dict[str, Callable[[int, int], bool]] = {
     "-le": lambda x, y: x <= y, "-gt": lambda x, y: x > y, "-ge": lambda x, y: x >= y,
 }  # fmt: skip
 _BINARY = ("=", "==", "!=", "<", ">", "=~", "-nt", "-ot", "-ef", *_NUMBERS)
+
+
+def result_without_files(statement: SyntaxNode, state: State) -> bool | None:
+    """Return what a single test says while the files that it asks for are absent, as they are here.
+
+    None where it is no such test, or where they are there.
+    """
+    command = statement.child("Cmd")
+    if command is None or statement.has("Negated") or statement.children("Redirs"):
+        return None
+    inner = state.fork()
+    inner.is_condition = inner.is_without_files = True
+    words = command.children("Args") if command.kind == "CallExpr" else []
+    try:
+        if command.kind == "TestClause" and (condition := command.child("X")) is not None:
+            return double_brackets(condition, inner)
+        if literal_words(command)[:1] != ["["]:
+            return None
+        items = [item for word in words for item in expansion.fields(word, inner)]
+        return test(items[1:-1], inner)
+    except (Unresolved, Stop):
+        return None
 
 
 def test(items: list[str], state: State) -> bool:
@@ -77,6 +100,8 @@ def _unary(operator: str, operand: str, state: State) -> bool:
     if operator in ("-d", "-e", "-f", "-r", "-s", "-x"):
         failure = UnresolvedFile(reason, state.line)
         path = _absolute(operand, state)
+        if state.is_without_files and not (os.path.lexists(path) or path in state.files):
+            return False
         failure.exists = os.path.exists(path) or path in state.files
         raise failure
     raise state.fail(reason)

@@ -327,6 +327,8 @@ class _Interpreter:
         items: list[Item] = []
         literal = literal_words(command)
         state.is_condition = literal[:1] in (["["], ["test"])
+        last = command.children("Args")[-1:]
+        state.passes_arguments = bool(last) and questions.is_argument_list(last[0])
         try:
             for word in command.children("Args"):
                 reasons: list[Unresolved] = []
@@ -526,8 +528,10 @@ class _Interpreter:
             def go_on() -> None:
                 state.status = 0 if operator == "||" else None
 
-            follow_right = Branch([right], lambda: self.statement(right, state))
-            branches.undecided(self, [follow_right, Branch([], go_on)], state, self.doubt)
+            is_and = operator == "&&"
+            follow_right = Branch([right], lambda: self.statement(right, state), result=is_and)
+            rest = Branch([], go_on, result=not is_and)
+            branches.undecided(self, [follow_right, rest], state, self.doubt, left)
         elif (state.status == 0) == (operator == "&&"):
             self.statement(right, state)
 

@@ -302,6 +302,45 @@ def _grep(arguments: list[str], text: str, _state: State) -> str:
     return _ended([word for line in _lines(text) for _ in range(line.count(word))])
 
 
+def _sort(arguments: list[str], text: str, _state: State) -> str:
+    """Return sorted numbers, which each language sorts alike."""
+    options = "".join(word[1:] for word in arguments)
+    lines = _lines(text)
+    if any(not re.fullmatch("-[nru]+", word) for word in arguments):
+        raise ValueError(arguments)
+    if len(lines) > 1 and not all(re.fullmatch(r"0|[1-9]\d{,14}", line) for line in lines):
+        raise ValueError(lines)
+    if "u" in options:
+        lines = list(dict.fromkeys(lines))
+    return _ended(_ordered(lines, options))
+
+
+def _ordered(lines: list[str], options: str) -> list[str]:
+    if len(lines) < 2:  # noqa: PLR2004 - nothing to sort
+        return lines
+    return sorted(lines, key=int if "n" in options else None, reverse="r" in options)
+
+
+def _uniq(arguments: list[str], text: str, _state: State) -> str:
+    lines = _lines(text)
+    if arguments:
+        raise ValueError(arguments)
+    return _ended(
+        [line for line, before in zip(lines, [None, *lines], strict=False) if line != before]
+    )
+
+
+def _paste(arguments: list[str], text: str, _state: State) -> str:
+    """Return lines joined by `paste -sd,`, also with `-` for its input."""
+    match = re.fullmatch(
+        r"(?:-sd\0?|-s\0-d\0?|-d\0?(?P<d>.)\0-s)(?P<e>[^\\\0])?(?:\0-)?", "\0".join(arguments)
+    )
+    delimiter = (match["d"] or match["e"]) if match is not None else None
+    if delimiter is None or "\\" in delimiter:
+        raise ValueError(arguments)
+    return _ended([delimiter.join(_lines(text))])
+
+
 def _cat(arguments: list[str], text: str, _state: State) -> str:
     if arguments not in ([], ["-"]):
         raise ValueError(arguments)
@@ -310,7 +349,7 @@ def _cat(arguments: list[str], text: str, _state: State) -> str:
 
 FILTERS: dict[str, Program] = {
     "tr": _tr, "wc": _wc, "cut": _cut, "head": _head, "tail": _tail, "sed": _sed, "awk": _awk,
-    "grep": _grep, "cat": _cat,
+    "grep": _grep, "cat": _cat, "sort": _sort, "uniq": _uniq, "paste": _paste,
 }  # fmt: skip
 PROGRAMS: dict[str, Program] = {
     **FILTERS,

@@ -160,14 +160,15 @@ def _special(  # noqa: C901, PLR0911, PLR0912 - a case for each special paramete
             return ""
         is_optional = int(name) in state.optional_arguments and "nounset" not in state.options
         if int(name) > len(state.arguments) and is_optional and not state.has_all_arguments:
-            state.assumptions.setdefault(f"${name}", state.line)
+            state.assumptions.setdefault(f"${int(name) - state.shift}", state.line)
             return ""
         if int(name) > len(state.arguments) and state.has_all_arguments:
             if "nounset" in state.options:
                 raise state.fail(f"argument {name}, without which `set -u` ends the script")
             return ""
         if int(name) > len(state.arguments):
-            raise state.fail(f"argument {name} of the script", f"${name}")
+            number = int(name) - state.shift
+            raise state.fail(f"argument {number} of the script", f"${number}")
         return state.arguments[int(name) - 1]
     if name == "?":
         if state.status is None:
