@@ -244,7 +244,9 @@ def _shift(arguments: list[str], state: State) -> None:
     count = int(arguments[0]) if arguments and arguments[0].isdigit() else 1
     if state.arguments_unresolved is None and count <= len(state.arguments):
         del state.arguments[:count]
+        state.shift -= count
     else:
+        state.shift -= 0 if state.has_all_arguments else count  # as where they are given
         state.status = 1
 
 

@@ -193,7 +193,7 @@ class _Interpreter:
             missing = [question for question in missing if question.name not in optional]
         names = {question.name for question in missing}
         problems = [p for p in self.findings.problems if p.name not in names]
-        self.findings.problems = [*problems, *missing]
+        self.findings.problems = sorted([*problems, *missing], key=_number_of_argument)
         return bool(missing)
 
     def _check_end(self, tree: SyntaxNode, path: str, state: State) -> None:
@@ -666,6 +666,12 @@ class _Interpreter:
             self.findings.note(
                 node.line, f"`{literal[0]}` is not reached with these values", NOTHING
             )
+
+
+def _number_of_argument(problem: Unresolved) -> int:
+    """Return the number of an argument; 0 for other questions, which come first."""
+    name = problem.name or ""
+    return int(name[1:]) if name[:1] == "$" else 0
 
 
 def _is_query(items: Sequence[Item]) -> bool:

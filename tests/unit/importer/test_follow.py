@@ -228,6 +228,7 @@ def test_an_array_that_the_script_fills_is_no_answer(place: Path) -> None:
         ('f() { python t.py $1 $3 "$X"; }\nf a', ["X"]),
         ("set -euo pipefail\n[ $# -lt 2 ] && exit 1\npython t.py $1", ["$1", "$2"]),
         ("A=${1:?usage}\npython t.py $A", ["$1"]),
+        ("A=$1; shift; B=$1; shift 2\npython t.py $A $B $1", ["$1", "$2", "$4"]),
         ('f() { python t.py $1 $2; }\nf x "$@"', ["$1"]),
         ('f() { A=$1; [ -z "$A" ] && A=x; python t.py $A $2; }\nf "$@"', ["$1", "$2"]),
         ('f() { A=$1; [ -z "$A" ] && A=x; python t.py $A; }\nf "$@"', []),
