@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
@@ -119,10 +120,22 @@ def _grouped(words: tuple[str, ...], table: FlagTable) -> list[tuple[str, list[s
     return flags
 
 
+def near_flags(name: str, table: FlagTable) -> list[str]:
+    """Return the flags that a name may be meant for: much alike, begun, or with a word left out."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, table.names, n=1, cutoff=0.8)
+    near = near or sorted(flag for flag in table.names if flag.startswith(name))
+    if near or "_" not in name:
+        return near
+    # `main_port` for `main_process_port`
+    pattern = re.compile("_(?:[a-z0-9]+_)+".join(map(re.escape, name.split("_"))))
+    longer = [flag for flag in table.names if pattern.fullmatch(flag)]
+    return longer if len(longer) == 1 else []
+
+
 def check_flags(job: Job, table: FlagTable) -> tuple[PlanWarning, ...]:
     """Refuse flags that a job key stands for, and near misses; warn about unknown flags."""
-    import difflib
-
     where = job.origin("launcher_args")
     words = job.launcher_args.words
     if words and not words[0].startswith("-"):
@@ -147,13 +160,12 @@ def check_flags(job: Job, table: FlagTable) -> tuple[PlanWarning, ...]:
                     hint=None if takes_value else f"{name}: true",
                 )
             continue
-        near = difflib.get_close_matches(name, table.names, n=1, cutoff=0.8)
-        prefixed = sorted(flag for flag in table.names if flag.startswith(name))
-        if near or len(prefixed) == 1:
+        near = near_flags(name, table)
+        if len(near) == 1:
             raise ConfigError(
                 f"{job.launcher} has no flag `--{name}`",
                 where=where,
-                hint=f"did you mean `--{(near or prefixed)[0]}`?",
+                hint=f"did you mean `--{near[0]}`?",
             )
         text = f"{job.launcher} is not known to take `--{name}`"
         warnings.append(PlanWarning("unknown-launcher-flag", text, str(where)))

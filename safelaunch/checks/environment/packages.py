@@ -39,7 +39,7 @@ def project_pins(host: HostContext) -> Answer | None:
     if installed is None or not folders:
         return None
     declared, environment = _declared(host), marker_environment(host)
-    pins = [pin for pin in applied_requirements(host) if pin.specifier]
+    pins = [pin for pin in applied_requirements(host) if pin.specifier or pin.has_address]
     version = environment["python_full_version"]
     unmet = [p.python for p in declared if p.python and p.python.holds(version) is False]
     unmet += [
@@ -89,7 +89,11 @@ def _unmet(host: HostContext, unmet: Sequence[Pin], installed: Mapping[str, str]
         for pin in unmet[:_SHOWN]
     ]
     more = f", and {len(unmet) - _SHOWN} more" if len(unmet) > _SHOWN else ""
-    names = [f"{pin.name}{pin.specifier}" for pin in unmet if pin.name != "python"]
+    names = [
+        pin.text if pin.has_address else f"{pin.name}{pin.specifier}"
+        for pin in unmet
+        if pin.name != "python"
+    ]
     build = re.search(r"\+(cu\d+)", " ".join(names))  # PyPI does not have these
     index = ["--extra-index-url", pip_commands.INDEX + build[1]] if build else []
     hints = []

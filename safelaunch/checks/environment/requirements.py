@@ -1,7 +1,7 @@
 """The requirements of a project: requirements files, pyproject.toml, environment.yml.
 
-Only text is read, by the rules of pip's files, PEP 440, 503, 508 and 621. What names no package (an
-address, a path, an option) is none.
+Only text is read, by the rules of pip's files, PEP 440, 503, 508 and 621. What names no package (a
+path, an option, an address without `#egg=`) is none.
 """
 
 # ruff: noqa: PLC0415 - packaging (20 ms), yaml and tomllib: few projects have pins
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 _COMMENT = re.compile(r"(^|\s)#.*$")
 _INCLUDE = re.compile(r"(?:-r|--requirement)[ =]*(\S+)")
 _OPTION = re.compile(r"\s--?[A-Za-z][\w-]*[= ].*$")  # `--hash=...` after a requirement
+_EDITABLE = re.compile(r"(?:-e|--editable)[ =]*")
+# pip, VCS support: `git+https://HOST/PROJECT.git@TAG#egg=NAME`
+_EGG = re.compile(r"\w+\+\S+[#&]egg=(?!\S*-\d)([A-Za-z0-9][\w.-]*(?:\[[\w.,-]*\])?)\S*(.*)")
+_USER = re.compile(r"(?<=://)[^/@\s]+@")  # of an address, with a password or a token
 _MAX_DEPTH = 5  # files that include each other
 
 
@@ -28,11 +32,12 @@ class Pin(NamedTuple):
     """A requirement, with a version or without."""
 
     name: str  # normalised, PEP 503
-    text: str  # as written
+    text: str  # as written, but for a user in an address
     where: str  # file:line
     specifier: Any  # packaging.specifiers.SpecifierSet
     marker: Any  # packaging.markers.Marker, or None
     extras: frozenset[str] = frozenset()
+    has_address: bool = False
 
     def applies(self, environment: Mapping[str, str]) -> bool:
         """Whether it is for this interpreter."""
@@ -62,7 +67,9 @@ def read_requirements(file: str, read: Read, depth: int = 0) -> Iterator[Pin]:
         if include is not None and depth < _MAX_DEPTH:
             path = posixpath.normpath(posixpath.join(posixpath.dirname(file), include[1]))
             yield from read_requirements(path, read, depth + 1)
-        elif not line.startswith("-"):
+            continue
+        line = _EDITABLE.sub("", line, count=1)  # noqa: PLW2901 - the same line without its option
+        if not line.startswith("-"):
             yield from _pins(_OPTION.sub("", line), f"{file}:{number}")
 
 
@@ -129,14 +136,16 @@ def _pins(text: str, where: str) -> Iterator[Pin]:
     """Yield the requirement of a line."""
     from packaging.requirements import InvalidRequirement, Requirement
 
+    egg = _EGG.fullmatch(text)
     try:
-        requirement = Requirement(text)
+        requirement = Requirement(f"{egg[1]}{egg[2]}" if egg else text)
     except (InvalidRequirement, RecursionError):
         return
     extras = frozenset(map(normalize, requirement.extras))
     yield Pin(
-        *(normalize(requirement.name), text, where),
+        *(normalize(requirement.name), _USER.sub("", text), where),
         *(requirement.specifier, requirement.marker, extras),
+        has_address=bool(egg or requirement.url),
     )
 
 

@@ -8,6 +8,7 @@ import posixpath
 import sys
 from typing import TYPE_CHECKING, Any
 
+from safelaunch import launchers
 from safelaunch.checks import job_options, job_paths
 from safelaunch.checks.answers import OK, Answer, NotKnown, Question, fail, ok, warn
 from safelaunch.checks.job_paths import how_to_provide
@@ -134,6 +135,8 @@ def module(host: HostContext) -> Answer | None:
     if not host.runs_python:
         raise NotKnown(f"the Python that `{' '.join(host.job.prefix)}` finds was not asked")
     package = host.answer("module", top)
+    if not package["found"] and top in launchers.load(host.job.launcher).imports(host.job):
+        return None  # the check `launcher` tells of it
     local = job_paths.answer(host, "path", top)
     if package["found"] and not _is_in_project(host, top, package["where"] or ""):
         return ok(f"{top} is {package['where'] or 'built in'}")

@@ -19,7 +19,7 @@ from safelaunch.config.paths import Paths
 from safelaunch.config.schema.types import expand_option
 from safelaunch.config.yaml_io.node import Node, scalar
 from safelaunch.errors import ConfigError
-from safelaunch.launchers.flag_table import PASTED_LINE, LineFlag
+from safelaunch.launchers.flag_table import PASTED_LINE, LineFlag, near_flags
 from safelaunch.model import Args
 from safelaunch.plan.launch_line import nodes
 
@@ -197,10 +197,7 @@ def _whole_name(word: str, table: FlagTable) -> str:
 
 def _refuse_misspelt(name: str, word: str, flag: str, table: FlagTable) -> None:
     """Raise ConfigError where a flag that is not known is almost one that is."""
-    from difflib import get_close_matches
-
-    longer = sorted(other for other in table.names if other.startswith(flag))
-    near = get_close_matches(flag, table.names, n=1, cutoff=0.8) or longer
+    near = near_flags(flag, table)
     if near:
         shown = " or ".join(f"`--{other}`" for other in near[:3])
         raise ConfigError(

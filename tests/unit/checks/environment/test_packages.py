@@ -73,7 +73,21 @@ FILES = {
     ),
     "a candidate counts": ("torch>=2.6\n", {"torch": "2.7.0rc1"}, "ok", ""),
     "what is no requirement": (
-        "-e .\ngit+https://x/y.git\n./local\nfoo @ https://x/y.whl\n???\n", {}, None, "",
+        "-e .\ngit+https://x/y.git\n./local\ngit+https://x/y#egg=y-1.0\n???\n", {}, None, "",
+    ),
+    "an address that is met": (
+        "Foo @ git+https://x/y@v1\n-e git+https://x/y.git#egg=trl[vllm]\n",
+        {"foo": "1", "trl": "2"}, "ok", "2 pins",
+    ),
+    "an address for another Python": (
+        "git+https://x/y#egg=trl ; python_version < '3.9'\n", {}, None, "",
+    ),
+    "a package at an address": (
+        "trl @ git+https://x/y@v1\n", {}, "warn", "trl is missing (requirements.txt:1: `trl @ git+",
+    ),
+    "a package that an address names": (
+        "-e git+https://me:token@x/y@v1#subdirectory=z&egg=my_trl\n", {}, "warn",
+        "my-trl is missing (requirements.txt:1: `git+https://x/y@v1#sub",
     ),
     "an installed version that is none": ("torch==2.8\n", {"torch": "git"}, "ok", ""),
     "nothing but noise": ("\x00\ufeff\x00==\n", {}, None, ""),

@@ -103,6 +103,14 @@ def test_a_module_that_nobody_has_makes_the_start_impossible(project: Project) -
     assert result_of(remote_context(project, MODULE, MISSED), "module").status == "fail"
 
 
+def test_a_missing_launcher_is_not_told_as_the_missing_module_too(project: Project) -> None:
+    job = "launcher: torchrun\nprocesses: 1\nmodule: torch.tool\nprofile: cpu\n"
+    missing = {("module", "torch"): {"found": False, "where": None}}
+    case = remote_context(project, job, missing)
+    assert [r.status for r in results_of(case, "launcher")] == ["fail"]
+    assert results_of(case, "module") == []
+
+
 @pytest.mark.parametrize("value", ["src", "/x:src/", "src:"])
 def test_a_module_below_a_variable_s_path_is_found(project: Project, value: str) -> None:
     project.write("", "src/pkg/train.py")

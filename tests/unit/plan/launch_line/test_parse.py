@@ -370,6 +370,7 @@ REFUSED = {
     ("torchrun", "--nproc_per_node"): "`--nproc_per_node` has no value",
     ("torchrun", "--nproc", "2", "x.py"): "did you mean `--nproc_per_node`?",
     ("torchrun", "--rdzv", "c10d", "x.py"): "did you mean",
+    ("accelerate", "launch", "--main_port", "1", "x.py"): "did you mean `--main_process_port`?",
     ("$", "torchrun", "x.py"): "the prompt of a shell",
     ("$ torchrun x.py",): "the prompt of a shell",
     ("!torchrun", "x.py"): "leave `!` out",
