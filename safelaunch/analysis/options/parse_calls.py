@@ -19,7 +19,11 @@ from safelaunch.analysis.options.parsers import (
     tyro_config,
 )
 from safelaunch.analysis.options.parsers.hydra import program as hydra_program
-from safelaunch.analysis.options.parsers.jsonargparse import function_cli, lightning_cli
+from safelaunch.analysis.options.parsers.jsonargparse import (
+    argument_parser,
+    function_cli,
+    lightning_cli,
+)
 from safelaunch.analysis.python import parameters
 from safelaunch.analysis.python.names import Function, Module, Modules, Scope
 from safelaunch.analysis.python.statements import main_guard
@@ -44,7 +48,6 @@ _OTHER_FRAMEWORKS = {
     "absl.flags": "absl", "draccus.wrap": "draccus",
     "draccus.parse": "draccus", "pyrallis.wrap": "pyrallis", "pyrallis.parse": "pyrallis",
     "simple_parsing.ArgumentGenerationParser": "simple_parsing",
-    "jsonargparse.ArgumentParser": "jsonargparse",
     "omegaconf.OmegaConf.from_cli": "OmegaConf",
     "docopt.docopt": "docopt", "chz.entrypoint": "chz",
     "chz.nested_entrypoint": "chz", "tap.Tap": "tap",
@@ -190,6 +193,10 @@ class ParseCallFinder:
             return read(self.modules, module, call)
         if self.has_lightning_cli and lightning_cli.is_call(self.modules, module, call):
             return lightning_cli.read(self.modules, module, call, self.cwd, self.callers)
+        if argument_parser.is_call(self.modules, module, call):
+            return argument_parser.read(
+                self.modules, module, call, self.callers, cwd=self.cwd, files=self.files
+            )
         return argparse_parser.read(self.modules, module, call, self.callers, self.dead)
 
     def first_in_block(

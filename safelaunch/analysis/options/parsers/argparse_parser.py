@@ -72,7 +72,7 @@ def read(
     `callers`: {function: the call that reached it}; `dead`: statements that do not run.
     """
     reader = _ParserReader(modules, callers, dead)
-    _check_parse(module, call, callers)
+    check_parse(module, call, callers)
     assert isinstance(call.func, ast.Attribute)  # noqa: S101 - narrows the type for mypy
     reader.read_parser(module, call.func.value, is_certain=True)
     options = reader.options
@@ -92,7 +92,7 @@ def read(
     )
 
 
-def _check_parse(module: Module, call: ast.Call, callers: Callers) -> None:
+def check_parse(module: Module, call: ast.Call, callers: Callers) -> None:
     """Raise Unclear if a call parses other words than sys.argv, or returns unknown options."""
     keywords = {keyword.arg: keyword.value for keyword in call.keywords}
     for value in (*call.args[:1], *(v for k, v in keywords.items() if k == "args")):
@@ -313,7 +313,7 @@ class _ParserReader:
                 self.read_group(module, scope, call, is_certain=is_certain)
                 return
             if node.attr in PARSE_METHODS:
-                _check_parse(module, call, self.callers)
+                check_parse(module, call, self.callers)
                 return
         if node.attr not in _HARMLESS:
             raise Unclear(f"`{node.attr}` of the parser", module.location(node))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     )
     from safelaunch.model import Args
 
-_FILE_OPTIONS = ("--config", "-c")
+_FILE_OPTIONS = frozenset({"--config", "-c"})
 _MAX_BYTES = 1 << 20
 _WORD = re.compile(r"[A-Za-z_]+")
 _FRACTION = re.compile(r"[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|[-+]?\.\d+")
@@ -52,6 +52,11 @@ class ConfigKeys(NamedTuple):
     linked: frozenset[str] = frozenset()
     checks_required: bool = True
     positionals: tuple[TypedParameter, ...] | None = ()
+    file_options: frozenset[str] = _FILE_OPTIONS
+
+    def option_keys(self) -> dict[str, str]:
+        """Return {option with its dashes: its key} of those with spellings of their own."""
+        return {name: key for key, p in self.keys.items() for name in p.spellings}
 
     def parent(self, name: str) -> str | None:
         """Return the longest key or open prefix that a name is below."""
@@ -132,7 +137,7 @@ class DottedOptionRules:
         while index < len(words) and (places or _is_option(words[index])):
             if _is_option(words[index]):
                 name, equals, _ = words[index].partition("=")
-                has_file |= "--config".startswith(name)
+                has_file |= any(option.startswith(name) for option in top.file_options)
                 follows = index + 1 < len(words) and not _is_option(words[index + 1])
                 index += 2 if follows and not equals else 1
             else:
@@ -185,20 +190,23 @@ class DottedOptionRules:
             message = f"`{leading[0]}`: the program accepts no positional arguments here"
             fix = f"remove `{leading[0]}`, or put its option in front of it"
             yield OptionProblem(leading[0], message, fix, self.location)
+        option_keys = keys.option_keys()
         names: set[str] = set()
         is_refused = False
         is_complete = not has_file
         for use in uses:
             name = use.name
-            if name in _FILE_OPTIONS:
+            if name in keys.file_options:
                 file_keys = self.read(use.values[0]) if use.values else None
                 is_complete &= file_keys is not None
                 for key in file_keys or ():
                     names.add(key.name)
                     yield from self.file_problems(keys, key)
-            elif name.startswith("--"):
-                names.add(name[2:].removesuffix("+"))
-                is_complete &= not "--config".startswith(name)
+            elif name in option_keys or name.startswith("--"):
+                names.add(option_keys.get(name, name[2:].removesuffix("+").replace("-", "_")))
+                is_complete &= name in option_keys or not any(
+                    option.startswith(name) for option in keys.file_options
+                )
             else:
                 is_complete = False
             problems = [*self.use_problems(keys, use)]
@@ -241,26 +249,46 @@ class DottedOptionRules:
 
     def use_problems(self, keys: ConfigKeys, use: _KeyUse) -> Iterator[OptionProblem]:
         """Yield the problems of one option."""
+        option_keys = keys.option_keys()
         name = use.name[2:].removesuffix("+")
-        if use.name in _FILE_OPTIONS or name in keys.groups:
+        if use.name in keys.file_options or name in keys.groups:
             yield from self.count_problems(use)
             return
-        parameter = keys.keys.get(name)
+        parameter = keys.keys.get(option_keys.get(use.name, name))
         if parameter is not None:
-            yield from self.count_problems(use)
-            if use.values and not use.name.endswith("+"):
-                yield from self.value_problems(f"--{name}", parameter, use.values[0], None)
+            yield from self.parameter_problems(keys, use, parameter)
         elif not use.name.startswith("--"):
-            if not use.name.startswith("-c"):
+            # `-b3`, and several switches in one word
+            is_short = use.name.startswith("-c") or any(
+                len(each) == len("-x") for each in option_keys
+            )
+            if not is_short:
                 yield self.unknown(keys, use.name, self.location)
         elif name in keys.open_prefixes or not self.is_unknown(keys, name):
             return
         else:
             yield self.unknown(keys, use.name.removesuffix("+"), self.location)
 
+    def parameter_problems(
+        self, keys: ConfigKeys, use: _KeyUse, parameter: TypedParameter
+    ) -> Iterator[OptionProblem]:
+        """Yield the problems of an option that sets a parameter."""
+        spellings = parameter.spellings
+        if spellings and not any(spelling.startswith(use.name) for spelling in spellings):
+            message = f"the program has no option `{use.name}`"
+            fix = f"write `{max(spellings, key=len)}`"
+            yield OptionProblem(use.name, message, fix, self.location)
+            return
+        if keys.positionals is not None or parameter.min_values == parameter.max_values == 1:
+            yield from self.count_problems(use, parameter)
+        if not use.name.endswith("+"):
+            for value in use.values[:1] if parameter.max_values == 1 else use.values:
+                yield from self.value_problems(use.name, parameter, value, None)
+
     def is_unknown(self, keys: ConfigKeys, name: str) -> bool:
         """Whether no key has this name, also not in full or above it."""
         every = (*keys.keys, *keys.groups, *keys.open_prefixes, "config", "print_config", "help")
+        every += tuple(name.lstrip("-") for name in (*keys.option_keys(), *keys.file_options))
         if any(key.startswith(name) for key in every):
             return False  # abbreviated
         parent = keys.parent(name)
@@ -275,7 +303,9 @@ class DottedOptionRules:
         if dashes and any(parameter.name == name for parameter in keys.positionals or ()):
             message = f"the program takes `{name}` as a positional argument, not as `{word}`"
             return OptionProblem(word, message, f"remove `{word}`, keep its value", place)
-        names = [*keys.keys, *keys.groups, *keys.open_prefixes]
+        names = [key for key, p in keys.keys.items() if not (dashes and p.spellings)]
+        names += [*keys.groups, *keys.open_prefixes]
+        names += [n[2:] for n in (keys.option_keys() if dashes else ()) if n.startswith("--")]
         ends = [key for key in names if key.rpartition(".")[2] == name.replace("-", "_")]
         near = did_you_mean(name, names)
         if len(ends) == 1:
@@ -287,9 +317,20 @@ class DottedOptionRules:
             word, f"the program has no {kind} `{word}`", near or f"remove `{word}`", place
         )
 
-    def count_problems(self, use: _KeyUse) -> Iterator[OptionProblem]:
-        """Yield no value, or more than one."""
-        if not use.values:
+    def count_problems(
+        self, use: _KeyUse, parameter: TypedParameter | None = None
+    ) -> Iterator[OptionProblem]:
+        """Yield too few values, or too many."""
+        least, most = (1, 1) if parameter is None else (parameter.min_values, parameter.max_values)
+        count = len(use.values)
+        if (least, most) != (1, 1):
+            if least is not None and (count < least or (most is not None and count > most)):
+                number = "no value" if most == 0 else f"{least} to {most or 'any number of'} values"
+                number = f"{least} values" if least == most and most else number
+                message = f"`{use.name}` takes {number}, got {count}"
+                fix = f"give `{use.name}` {number}"
+                yield OptionProblem(use.name, message, fix, self.location)
+        elif not use.values:
             message = f"`{use.name}` takes a value, got none"
             yield OptionProblem(use.name, message, f"give `{use.name}` a value", self.location)
         elif len(use.values) > 1:
@@ -301,6 +342,12 @@ class DottedOptionRules:
         self, name: str, parameter: TypedParameter, value: str, place: SourceLine | None
     ) -> Iterator[OptionProblem]:
         """Yield a value that is of no use for a plain type."""
+        if parameter.choices and value not in parameter.choices:
+            choices = ", ".join(f"`{choice}`" for choice in parameter.choices)
+            message = f"`{name}` takes one of {choices}, got `{value}`"
+            fix = did_you_mean(value, parameter.choices) or f"give it one of {choices}"
+            yield OptionProblem(name, message, fix, place or parameter.location)
+            return
         word = value.lower()
         is_word = _WORD.fullmatch(value) is not None and word not in _NULL_WORDS
         is_decimal = _FRACTION.fullmatch(value) is not None
@@ -324,9 +371,10 @@ class DottedOptionRules:
             is_set |= parameter.accepts_none  # Optional[...] without a default is None
             is_set |= any(name.startswith(n) for n in abbreviated)
             if not is_set and parameter.value_type and not parameter.name.startswith("_"):
-                message = f"the program requires `--{name}`"
-                fix = f"add `--{name}` with its value"
-                yield OptionProblem(f"--{name}", message, fix, parameter.location)
+                option = max(parameter.spellings, key=len, default=f"--{name}")
+                message = f"the program requires `{option}`"
+                fix = f"add `{option}` with its value"
+                yield OptionProblem(option, message, fix, parameter.location)
 
     def file_problems(self, keys: ConfigKeys, key: _FileKey) -> Iterator[OptionProblem]:
         """Yield the problems of a key of a file."""

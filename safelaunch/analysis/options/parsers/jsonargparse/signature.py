@@ -20,7 +20,11 @@ _HARMLESS_DECORATORS = frozenset({"_defaults_from_env_vars"})
 
 
 class TypedParameter(NamedTuple):
-    """A parameter. `value_type` is empty where its type is no plain one."""
+    """A parameter. `value_type` is empty where its type is no plain one.
+
+    `spellings`: the options that set it, with their dashes; none where its dotted key is the only
+    one. The numbers of values are None where they are not known, the maximum also for no limit.
+    """
 
     name: str
     location: SourceLine
@@ -28,6 +32,10 @@ class TypedParameter(NamedTuple):
     accepts_none: bool = False
     has_default: bool = True
     is_keyword_only: bool = False
+    spellings: tuple[str, ...] = ()
+    min_values: int | None = 1
+    max_values: int | None = 1
+    choices: tuple[str, ...] = ()
 
 
 class CallSignature(NamedTuple):
