@@ -45,14 +45,14 @@ def _keep_flags(flags: Mapping[str, str]) -> Collection[str]:
     """Return the flags that only deepspeed can read: those about the machines of a hostfile."""
     if "hostfile" in flags:
         return flags.keys() - {*_COUNTS, "module"}
-    is_local = _LOCAL_GPUS.fullmatch(_without_blanks(flags.get("include", "localhost")))
+    is_local = _LOCAL_GPUS.fullmatch(_without_blanks(flags.get("include") or "localhost"))
     return () if is_local else ("include",)
 
 
 def _count_processes(values: Mapping[str, str], _flags: Collection[str]) -> dict[str, str]:
     """Return the counts of a pasted line: without a number deepspeed takes every GPU."""
     keys = {**values}
-    local = _LOCAL_GPUS.fullmatch(_without_blanks(keys.pop("gpus", "localhost")))
+    local = _LOCAL_GPUS.fullmatch(_without_blanks(keys.pop("gpus", "") or "localhost"))
     if local is not None and local[1]:
         return {**keys, "gpus": local[1]}
     return keys if "processes" in keys else {**keys, "gpus": "auto"}

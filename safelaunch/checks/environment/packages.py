@@ -223,7 +223,7 @@ def needed_modules(host: HostContext) -> dict[str, str]:
             if re.fullmatch(pattern, value):
                 needed.setdefault(module or value, f"--{name} {value}")
     # only variables of the job itself: a shell may have them for other work
-    env = {name for name, var in host.plan.env.items() if var.value is not None}
+    env = {name for name, var in host.plan.env.items() if var.value}
     named = [name for name in _WANDB if name in env or name in host.plan.secrets]
     others = "".join(options.get("report_to", ())).lower()
     if named and (not others or "all" in others):  # else a tracker is chosen, and it is listed

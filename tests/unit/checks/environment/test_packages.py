@@ -244,6 +244,7 @@ SILENT = {
     "off": "args: {use_wandb: 'false'}\n",
     "disabled": "args: {report_to: wandb}\nenv: {WANDB_MODE: disabled}\n",
     "disabled for all": "args: {report_to: wandb}\nenv: {WANDB_DISABLED: 'true'}\n",
+    "an empty variable": "env: {WANDB_API_KEY: ''}\n",
     "another attention": "args: {attn_implementation: sdpa}\n",
     "another optimizer": "args: {optim: adamw_torch}\n",
     "a fused optimizer": "args: {optim: adamw_torch_fused}\n",

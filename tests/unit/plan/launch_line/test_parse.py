@@ -434,6 +434,12 @@ def test_a_text_that_only_a_shell_understands_is_left_to_it(text: str) -> None:
     assert plain(parse_line([text])) == {"launcher": "command", "command": ["bash", "-c", text]}
 
 
+def test_an_empty_include_of_deepspeed_is_none() -> None:
+    assert plain(parse_line(["deepspeed", "--include=", "train.py"])) == plain(
+        parse_line(["deepspeed", "train.py"])
+    )
+
+
 def test_blanks_between_the_gpus_of_deepspeed_mean_nothing() -> None:
     assert plain(parse_line(["deepspeed", "--include", "localhost:0, 1", "train.py"])) == {
         "launcher": "deepspeed", "script": "train.py", "gpus": ["0", "1"],
