@@ -27,7 +27,7 @@ def warnings(job: Job, node: NodePlan, accelerator: str) -> Iterator[PlanWarning
     if job.slurm is None:
         return
     devices = next((name for name in DEVICES if name in node.env), None)
-    if devices is not None and node.env[devices].value is not None:
+    if devices is not None and node.env[devices].value:  # empty: no GPU is wanted
         message = f"{devices}={node.env[devices].value}, where Slurm chooses the GPUs"
         origin, fix = node.env[devices].origin, "leave it out: Slurm sets it"
         if origin.source.startswith("launcher"):

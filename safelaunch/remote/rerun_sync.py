@@ -17,8 +17,8 @@ from safelaunch.remote.transfer import CodeFolder, sent_folder
 from safelaunch.runs import store
 from safelaunch.runtime.code import manifest
 from safelaunch.runtime.records import CodeRecord, RunRecord
-from safelaunch.start.code_tree import missing_text, run_code
-from safelaunch.start.rerun_code import move_paths
+from safelaunch.start.code.code_tree import missing_text, run_code
+from safelaunch.start.code.rerun_code import move_paths
 from safelaunch.sync.file_hashes import HashCache, hash_item
 from safelaunch.sync.ignore import Rules
 from safelaunch.sync.project_tree import scan
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from safelaunch.model import Plan
     from safelaunch.remote.start import PreparedStart
     from safelaunch.runs.store import Run
-    from safelaunch.start.code_tree import RunCode
+    from safelaunch.start.code.code_tree import RunCode
     from safelaunch.sync.push import Summary
 
 

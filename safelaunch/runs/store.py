@@ -171,6 +171,20 @@ def mirror_record(run: Run, node: int | None = None) -> Mirror:
     return Mirror.read(run.node_dir if node is None else node_dir(run, node)) or Mirror()
 
 
+def host_of(run: Run, node: int) -> str:
+    """Return the machine of a node as its user knows it.
+
+    "" for this machine, and for one that an engine has not chosen yet.
+    """
+    host = mirror_record(run, node).host
+    if host:
+        return host
+    record = RunRecord.read(node_dir(run, node))
+    if record is None or record.engine is None or node >= len(record.hosts):
+        return ""
+    return record.hosts[node] if record.engine.is_joined else ""
+
+
 def clock_offset(run: Run) -> float:
     """Return the seconds that the clock of a run's host is ahead of this machine's."""
     mirror = mirror_record(run)
@@ -233,7 +247,7 @@ def failure(run: Run, status: StatusSummary) -> Failure | None:
         mirror, own = mirror_record(run, number), last_status(run, number)
         if number in now:
             own.state, own.reason = now[number].state, now[number].reason
-        node = combine_nodes.NodeState(number, mirror.host, own)
+        node = combine_nodes.NodeState(number, host_of(run, number), own)
         failure = _failure(run, number, own)
         failures.append(combine_nodes.NodeFailure(node, failure, mirror.ahead or 0.0))
     return combine_nodes.failure(failures)

@@ -252,6 +252,7 @@ class EngineStart(Record):
 
     name: str = ""  # slurm
     life: int = 0  # how often it has started the run again
+    is_joined: bool = False  # whether it has chosen the machines, and this one has joined
     attempt: int = 1  # number of the first attempt of this life
     port: Nullable[int] = None  # rendezvous port of that attempt
     checkpoint: Nullable[str] = None  # checkpoint that it resumes from
@@ -286,6 +287,12 @@ class EngineJob(Record):
     cluster: str = ""  # of several that one engine has
     submitted_at: float = 0.0  # seconds since 1970
     prefix: Sequence[str] = ()  # words before the engine's programs
+    is_over: bool = False  # whether nothing more will come of it, and the nodes' records say how
+
+    @property
+    def key(self) -> str:
+        """The job as `sbatch --parsable` names it."""
+        return f"{self.job};{self.cluster}" if self.cluster else self.job
 
 
 class JobEnvironment(Record):

@@ -291,7 +291,7 @@ def _after_start(node_dir: str) -> Status:
 def _ask_to_stop(node_dir: str, supervisor: Process, grace: float) -> None:
     """Ask the supervisor to stop, and wait until it has."""
     try:
-        StopRequest(grace=grace, origin=_caller()).write(node_dir)
+        StopRequest(grace=grace, origin=caller()).write(node_dir)
     except OSError:
         pass  # a full disk: it stops with the default grace
     is_sent = processes.terminate(supervisor.pid, supervisor.start)
@@ -302,7 +302,7 @@ def _ask_to_stop(node_dir: str, supervisor: Process, grace: float) -> None:
         time.sleep(0.02)
 
 
-def _caller() -> str:
+def caller() -> str:
     """Return the user of this process, and where that user came from over SSH."""
     user = processes.user_name(os.getuid())
     client = os.environ.get("SSH_CONNECTION", "").split()

@@ -48,6 +48,7 @@ class Started(NamedTuple):
     network: tuple[str, ...] = ()  # how each of several nodes reaches the others
     supervisor: Process | None = None  # its process, for a run of this machine
     recorder: Process | None = None  # what writes record.json there
+    job: str = ""  # what an engine calls it
 
 
 class RunsCheck(Protocol):

@@ -51,9 +51,9 @@ def start(
     preflight.check_assets(node.assets)
     run_id = caller.run_id(plan.name)
     probe = probe or LocalProbe(node, caller.environ)
-    report, versions = _report(node, caller, probe)
+    report, versions = machine_report(node, caller, probe)
     facts = preflight.facts(node, report, run_id)
-    choice = _choose_checkpoint(plan, caller)
+    choice = newest_checkpoint(plan, caller)
     facts |= choice.facts(0, report.home)
     request = start_request(
         choice.plan,
@@ -106,7 +106,7 @@ def _request_start(
         check.check_again(0, answer.others)
 
 
-def _report(
+def machine_report(
     node: NodePlan, caller: Caller, probe: LocalProbe
 ) -> tuple[MachineReport, dict[str, str]]:
     """Return what this machine and the job's interpreter report, and versions for open gates."""
@@ -125,7 +125,8 @@ def _report(
     return report, values
 
 
-def _choose_checkpoint(plan: Plan, caller: Caller) -> CheckpointChoice:
+def newest_checkpoint(plan: Plan, caller: Caller) -> CheckpointChoice:
+    """Return the checkpoint in the job's folder here that a plan resumes from. Raises Refused."""
     pattern = checkpoint_glob(plan)
     if pattern is None:
         return CheckpointChoice(plan)

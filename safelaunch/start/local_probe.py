@@ -23,9 +23,12 @@ if TYPE_CHECKING:
 class LocalProbe:
     """The probes of a node's machine and interpreter, from their start to what they report."""
 
-    def __init__(self, node: NodePlan, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, node: NodePlan, environ: Mapping[str, str], *, has_backend: bool = True
+    ) -> None:
         self.environ = dict(environ)
-        self.backends = backends.start_probes(self.environ)
+        # an engine starts the supervisors itself
+        self.backends = backends.start_probes(self.environ) if has_backend else {}
         self.python = ""
         self._error: StartError | None = None
         self._facts: dict[str, str] | None = None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,11 +65,14 @@ def test_the_command_prints_it_without_a_cluster(tmp_path: Path) -> None:
     assert done.stdout == (GOLDEN / "slurm-plan.txt").read_text(encoding="utf-8")
 
 
-def test_nothing_is_started_on_slurm_without_a_dry_run(tmp_path: Path) -> None:
+def test_a_machine_without_slurm_starts_nothing_and_says_what_to_do(tmp_path: Path) -> None:
     planned(tmp_path)
     words = ["run", "--on", "slurm", "--hosts", "hosts.yaml", "slurm.yaml"]
-    done = cli_process.run(words, {**os.environ, "SAFELAUNCH_HOME": str(tmp_path)}, tmp_path, 60)
-    assert (done.returncode, "add --dry-run" in done.stderr) == (2, True)
+    env = {"PATH": str(tmp_path), "HOME": str(tmp_path), "SAFELAUNCH_HOME": str(tmp_path / "home")}
+    done = cli_process.run(words, env, tmp_path, 60)
+    assert "no `site-wrapper` on PATH" in done.stderr  # the first word that submits
+    assert done.returncode == 2
+    assert not (tmp_path / "home").exists()
 
 
 def test_the_plan_as_data_has_what_is_submitted(tmp_path: Path) -> None:

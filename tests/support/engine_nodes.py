@@ -51,8 +51,10 @@ class EngineRun:
         words = {
             "nodes": request.nodes,
             "env": request.env,
-            "script": "#!/bin/bash\n",
+            "script": [str(place.home / "runs" / self.id / "batch.sh"), "#!/bin/bash\n"],
             "submit": ["sh", "-c", submit],
+            "comment": f"safelaunch:{self.id}",
+            "python": sys.executable,
         }
         submission.submit(words, request.data, by.environ, by.home)
         self.folder = Path(by.home) / "runs" / self.id

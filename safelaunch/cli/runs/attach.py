@@ -22,6 +22,7 @@ from safelaunch.cli.runs.follow import outcome, rank_log_command, short_state
 from safelaunch.errors import HostError, RunError
 from safelaunch.remote.runs.remote_run import RemoteRun
 from safelaunch.runs import store
+from safelaunch.runs.engine_run import EngineRun
 from safelaunch.runtime import backends, run_state
 from safelaunch.runtime.units import quantity
 from safelaunch.ssh.config.address import parse_address
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 @click.option("--node", type=click.IntRange(0), metavar="N", help="Node of a run on several hosts.")
 def command(run: str | None, node: int | None) -> int:
     """Attach this terminal to a run's tmux pane. Leave with Ctrl-B D; Ctrl-C stops the job.
+
+    On a node that Slurm has chosen it opens a shell instead.
 
     If the job ends meanwhile, print how, as `run --follow` does; exit 0 if it succeeded, else 1.
     """
@@ -59,6 +62,9 @@ def command(run: str | None, node: int | None) -> int:
             f"{access.id} is not running: {short_state(status)}",
             hint=f"safelaunch logs {access.id}",
         )
+    if isinstance(access, EngineRun):
+        _check_terminal(logs)
+        return _attach_local(access, access.shell(number))
     record = store.last_status(access.record, number) if number else status
     backend, handle = backends.from_record(record)
     command = backend.attach(handle)
@@ -66,11 +72,15 @@ def command(run: str | None, node: int | None) -> int:
         raise RunError(f"{access.id} was started without tmux", hint=logs)
     if not access.has_terminal(record, number):
         raise RunError(f"the tmux server of {access.id} is gone; the job keeps running", hint=logs)
-    if not sys.stdin.isatty():
-        raise RunError("attach needs a terminal", hint=logs)
+    _check_terminal(logs)
     if isinstance(access, RemoteRun):
         return _attach_remote(access, shlex.join(command), number)
     return _attach_local(access, command)
+
+
+def _check_terminal(hint: str) -> None:
+    if not sys.stdin.isatty():
+        raise RunError("attach needs a terminal", hint=hint)
 
 
 def _attach_local(run: RunAccess, command: Sequence[str]) -> int:

@@ -113,7 +113,7 @@ def _own_copies(*, is_dry: bool) -> list[dict[str, str]]:
 
 def _own_trees(options: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the copies of projects that `rerun` has made on this machine; removes them."""
-    from safelaunch.start.clean_code import clean_trees
+    from safelaunch.start.code.clean_code import clean_trees
 
     trees = clean_trees(
         store.home(os.environ),
@@ -126,7 +126,7 @@ def _own_trees(options: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _own_contents(*, is_dry: bool) -> tuple[int, int]:
     """Return number and bytes of the packs of code that no run here has; removes them."""
-    from safelaunch.start.clean_code import clean_contents
+    from safelaunch.start.code.clean_code import clean_contents
 
     return clean_contents(store.home(os.environ), is_dry=is_dry)
 

@@ -17,7 +17,7 @@ from safelaunch.cli.runs.follow import is_hang_suspected, is_waiting
 from safelaunch.cli.runs.progress import WIDTH, short
 from safelaunch.runs import store
 from safelaunch.runs.access import HostAnswer
-from safelaunch.runtime.records import Status
+from safelaunch.runtime.records import RunRecord, Status
 from safelaunch.runtime.units import duration, quantity
 
 if TYPE_CHECKING:
@@ -202,7 +202,9 @@ def _clip(text: str, width: int) -> str:
 
 
 def _host(run: store.Run, node: int) -> str:
-    return store.mirror_record(run, node).host
+    record = RunRecord.read(store.node_dir(run, node))
+    engine = record.engine.name if record is not None and record.engine is not None else ""
+    return store.host_of(run, node) or engine
 
 
 class _Table:

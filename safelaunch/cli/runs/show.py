@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import time
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from safelaunch.cli.runs.failure_block import labelled, with_label
 from safelaunch.runs import store
 from safelaunch.runtime import backends
 from safelaunch.runtime.plain_text import printable, shortened
-from safelaunch.runtime.records import CodeRecord, PlanRecord, Provenance, RunRecord
+from safelaunch.runtime.records import CodeRecord, EngineJob, PlanRecord, Provenance, RunRecord
 from safelaunch.runtime.units import duration, quantity
 
 if TYPE_CHECKING:
@@ -121,6 +122,10 @@ def _job(run: store.Run, status: Status) -> Iterator[Row]:
     record = RunRecord.read(run.node_dir)
     yield "job", (record is not None and record.job_file) or "a pasted line", 0
     yield "launcher", f"{plan.launcher or 'unknown'}, profile {plan.profile or 'none'}", 0
+    job = EngineJob.read(run.node_dir)
+    if job is not None:
+        log = os.path.join(run.folder, "slurm.log")
+        yield job.name, f"job {job.key}; the output of its batch script: {log}", 0
     if status.start is not None:
         yield "launcher", "the ranks were started without it (`start: direct`)", 0
     if plan.manual_node is not None:

@@ -36,7 +36,8 @@ def show_started(started: Started, options: dict[str, Any]) -> int:
         if options["as_json"]:
             print_json(_start_json(started, run))
         elif options["follow"]:
-            say(f"started {run_id}{_hosts(run)}; Ctrl-C leaves it running")
+            where = f": job {started.job} of Slurm" if started.job else _hosts(run)
+            say(f"started {run_id}{where}; Ctrl-C leaves it running")
             from safelaunch.cli.runs.follow import follow, outcome
 
             return outcome(run, follow(run))
@@ -78,6 +79,8 @@ def _start_json(started: Started, run: RunAccess) -> dict[str, Any]:
         "run_dir": first.run_dir,
         "attach": shlex.join(started.attach) or None,
     }
+    if started.job:
+        shown["job"] = started.job
     if run.places():
         shown["attach"] = f"safelaunch attach {run.id}" if started.attach else None
         shown["nodes"] = [place.to_json() for place in started.places]
@@ -86,7 +89,11 @@ def _start_json(started: Started, run: RunAccess) -> dict[str, Any]:
 
 def _say_how_to_look(started: Started, run: RunAccess) -> None:
     run_id, is_remote = run.id, bool(run.places())
-    click.echo(f"started {run_id}{_hosts(run)}{' in tmux' if started.attach else ' (no tmux)'}")
+    if started.job:
+        click.echo(f"submitted {run_id}: job {started.job} of Slurm")
+    else:
+        how = " in tmux" if started.attach else " (no tmux)"
+        click.echo(f"started {run_id}{_hosts(run)}{how}")
     click.echo(f"  follow   safelaunch logs -f {run_id}")
     if started.attach:
         click.echo(f"  attach   safelaunch attach {run_id}")
@@ -94,7 +101,7 @@ def _say_how_to_look(started: Started, run: RunAccess) -> None:
             click.echo(f"           or: {shlex.join(started.attach)}")
     click.echo(f"  stop     safelaunch stop {run_id}")
     for place in started.places:
-        host = f"{place.host}:" if is_remote else ""
+        host = f"{place.host}:" if is_remote and not started.job else ""
         click.echo(f"  files    {host}{shlex.quote(place.run_dir)}")
     if started.network:
         click.echo(f"  network  {', '.join(started.network)}")

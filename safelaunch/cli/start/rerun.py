@@ -20,7 +20,7 @@ from safelaunch.plan.serialize import thaw
 from safelaunch.remote.runs.remote_run import RemoteRun
 from safelaunch.runs import store
 from safelaunch.runtime.records import PlanRecord, RunRecord
-from safelaunch.start import rerun_code
+from safelaunch.start.code import rerun_code
 from safelaunch.start.resume import resume_run
 
 
@@ -59,6 +59,10 @@ def command(run: str | None, **options: Any) -> int:
         else:
             code = rerun_code.code_of_launch(plan, earlier.record, home)
         say(code.note)
+        if plan.engine is not None:
+            from safelaunch.cli.start.start_engine import start as submit
+
+            return submit(code.plan, options, code.files)
         return start(code.plan, options, code.files)
     if options["foreground"]:
         raise ConfigError("`--foreground` is for a run of this machine", hint="--follow")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,9 @@ from safelaunch.cli import plan_options as shared
 from safelaunch.cli.show_plan import resolve_target
 from safelaunch.errors import ConfigError
 from safelaunch.plan.build import make_plan
+
+if TYPE_CHECKING:
+    from safelaunch.model import Plan
 
 
 @click.command("run", cls=shared.LineCommand)
@@ -24,7 +27,7 @@ from safelaunch.plan.build import make_plan
     "--on",
     "engine",
     type=click.Choice(("slurm",)),
-    help="Print what would be submitted to Slurm, which chooses the machines.",
+    help="Submit the job to Slurm, which chooses the machines.",
 )
 @shared.start_options
 @click.option(
@@ -47,12 +50,12 @@ def command(job: tuple[str, ...], **options: Any) -> int:
         return shared.print_plans(targets, lambda f: resolve_target((f,), line, flags), options)
     if options["project_root"]:
         raise ConfigError("`--project-root` is for a dry-run", hint="add --dry-run")
-    if flags.engine is not None:
-        raise ConfigError(f"`--on {flags.engine}` is for a dry-run", hint="add --dry-run")
     if len(files) > 1:
         raise ConfigError(f"{len(files)} job files: several at once only with --dry-run")
     resolved = resolve_target(files, line, flags)
     plan = make_plan(resolved)
+    if plan.engine is not None:
+        return _submit(plan, options)
     checks = None
     if not options["no_check"]:
         from safelaunch.checks import quick
@@ -78,3 +81,15 @@ def command(job: tuple[str, ...], **options: Any) -> int:
 
         check = checks.finish(report)
     return start(plan, options, check=check, probe=probe)
+
+
+def _submit(plan: Plan, options: dict[str, Any]) -> int:
+    """Submit a plan to the engine that chooses its machines; return the exit code."""
+    from safelaunch.cli.start.start_engine import start
+
+    if shared.wants_resume(options):
+        from safelaunch.runs.store import home
+        from safelaunch.start.resume import resume_run
+
+        plan = resume_run(plan, home(os.environ), options["resume_from"])
+    return start(plan, options)

@@ -71,7 +71,7 @@ def command(files: str, into: str | None, code: bool, force: bool, node: int) ->
 
 def _pull_code(run: RunAccess, into: str | None) -> int:
     """Write the tree that a run was launched with; what cannot be had is an error at the end."""
-    from safelaunch.start.code_tree import missing_text, run_code
+    from safelaunch.start.code.code_tree import missing_text, run_code
 
     code = run_code(run.record, store.home(os.environ))
     folder = into or f"{run.id}-code"

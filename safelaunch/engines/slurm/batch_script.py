@@ -61,14 +61,20 @@ def _srun(block: Slurm, nodes: int, submission: Submission) -> list[str]:
     if block.gpus_per_node and not block.gres:
         options[2] += " --gpu-bind=none"
     join = f"{submission.folder}/{_JOIN}"
+    # in a file: bash 5.2 may lose the status of a process that ends while a signal ends its `wait`
+    file = f'{quote(submission.folder + "/srun.")}"${{SLURM_RESTART_COUNT:-0}}"'
     return [
-        "srun \\",
-        *(f"  {words} \\" for words in options),
-        f"  {quote(submission.python)} -I -S -B \\",
-        f"  {quote(join)} \\",
-        f"  {quote(submission.folder)} &",
-        "step=$! code=0",
-        'while kill -0 "$step" 2>/dev/null; do wait "$step"; code=$?; done  # a trap ends one wait',
+        "{",
+        "  code=0",
+        "  srun \\",
+        *(f"    {words} \\" for words in options),
+        f"    {quote(submission.python)} -I -S -B \\",
+        f"    {quote(join)} \\",
+        f"    {quote(submission.folder)} || code=$?",
+        f'  echo "$code" > {file}',
+        "} &",
+        'while kill -0 "$!" 2>/dev/null; do wait "$!" || :; done  # a signal ends a wait',
+        f"read -r code < {file} || code=1",
     ]
 
 
@@ -78,8 +84,8 @@ def _warning(submission: Submission) -> list[str]:
     A signal to the steps would reach the ranks too, and end them (scancel(1): it signals all
     processes of a step).
     """
-    path = f'{quote(submission.folder)}/time-limit."${{SLURM_RESTART_COUNT:-0}}"'
-    return [f"trap ': > {path}' USR2"]
+    path = f'{quote(submission.folder + "/time-limit.")}"${{SLURM_RESTART_COUNT:-0}}"'
+    return [f"warn() {{ : > {path}; }}  # the supervisors look for it", "trap warn USR2"]
 
 
 def _requeue() -> list[str]:

@@ -32,6 +32,11 @@ class Submission(NamedTuple):
     folder: str = "<run-folder>"
     python: str = "<python>"
 
+    @property
+    def comment(self) -> str:
+        """The comment of the job, by which a start finds it again."""
+        return f"safelaunch:{self.run_id}"
+
 
 PLACEHOLDERS = Submission()
 
@@ -52,7 +57,7 @@ def _directives(plan: Plan, block: Slurm, submission: Submission) -> Iterator[Di
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", plan.name).strip("-") or "job"
     nodes = block.job_origins.get("nodes", block.job_origins.get("hosts", BUILT_IN))
     yield _option("job-name", name, block.job_origins.get("name", BUILT_IN))
-    yield _option("comment", f"safelaunch:{submission.run_id}", BUILT_IN)
+    yield _option("comment", submission.comment, BUILT_IN)
     yield _option("nodes", plan.topology.nodes, nodes)
     yield _option("ntasks-per-node", 1, BUILT_IN)
     yield from _resources(block)

@@ -4,12 +4,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Protocol
 
 from safelaunch.remote.runs.remote_run import RemoteRun
 from safelaunch.runs import mirror, store
 from safelaunch.runs.access import LocalRun
 from safelaunch.runtime import run_state
+from safelaunch.runtime.records import EngineJob
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,7 +41,13 @@ class RunCatalog:
     def open(self, record: Run) -> LocalRun | RemoteRun:
         """Return access to a run, wherever it runs."""
         pointer = mirror.pointer(record)
-        return LocalRun(record) if pointer is None else RemoteRun(record, pointer, self.connect)
+        if pointer is not None:
+            return RemoteRun(record, pointer, self.connect)
+        if os.path.exists(os.path.join(record.folder, "node-0", EngineJob.FILE)):
+            from safelaunch.runs.engine_run import EngineRun
+
+            return EngineRun(record)
+        return LocalRun(record)
 
     def find(self, name: str | None = None) -> LocalRun | RemoteRun:
         """Return the run of an id, a prefix or a job's name, by default the newest.
@@ -81,12 +89,22 @@ class RunCatalog:
         """Return runs whose status is known here, and those to be asked for, as last seen."""
         settled: RunStatuses = []
         live: RunStatuses = []
+        self._watch_engines(records)
         for record in records:
             run = self.open(record)
             status = run.last_status()
             is_settled = isinstance(run, LocalRun) or status.state in run_state.ENDED
             (settled if is_settled else live).append((record, status))
         return settled, live
+
+    def _watch_engines(self, records: Sequence[Run]) -> None:
+        """Ask the engines about all runs at once, instead of about each."""
+        paths = {record.folder: f"{record.folder}/node-0/{EngineJob.FILE}" for record in records}
+        folders = [folder for folder, path in paths.items() if os.path.exists(path)]
+        if len(folders) > 1:
+            from safelaunch.runtime.engines import nodes
+
+            nodes.watch(folders)
 
     def statuses(self, records: Sequence[Run]) -> Iterator[HostAnswer]:
         """Yield runs on hosts with the status as it is now; all hosts are asked in parallel."""

@@ -136,7 +136,14 @@ class RemoteRun(RunAccess):
         from safelaunch.remote.runs import stream_log
 
         if len(self.places()) > 1 and request.node is None:
-            log = stream_log.merged_lines(self.pool, self.record, self.pointer, request)
+            from safelaunch.runs import merged_log
+
+            log = merged_log.lines(
+                self.places(),
+                request,
+                lambda place: stream_log.pieces(self.pool, self.record, place, request),
+                self.pool.report,
+            )
         else:
             place = self.places()[0] if request.node is None else self.place(request.node)
             pieces = stream_log.pieces(self.pool, self.record, place, request)

@@ -72,7 +72,7 @@ def _join(folder: str, allocation: Allocation) -> str:
     if len(run.hosts) != len(allocation.nodes):
         raise JoinError(f"the run has {len(run.hosts)} nodes, the job {len(allocation.nodes)}")
     engine = run.engine
-    engine.life = allocation.life
+    engine.life, engine.is_joined = allocation.life, True
     meeting = _meeting(folder, run, allocation)
     engine.attempt, engine.port = meeting.attempt, meeting.port
     engine.checkpoint = meeting.checkpoint

@@ -10,19 +10,17 @@ import errno
 import os
 import time
 
-from safelaunch.runtime import processes
+from safelaunch.runtime import json_files, processes
 from safelaunch.runtime.engines import join
 from safelaunch.runtime.engines.slurm import submit as slurm
 from safelaunch.runtime.records import EngineJob, JobEnvironment, Record, RunRecord
 from safelaunch.runtime.start import live_runs, run_dir
-from safelaunch.runtime.start.starter import StartFailed, without_own
+from safelaunch.runtime.start.starter import StartFailed, start_recorder, without_own
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
-
-SCRIPT = "sbatch.sh"  # in the folder of node 0
 
 
 class SubmitAnswer(Record):
@@ -39,9 +37,10 @@ def submit(
     """Write the run directories of all nodes, and submit the run's script.
 
     `nodes` has for each node `run` for run.json and `files` [[name, size]], whose bytes follow each
-    other; `script` is the text of the engine's script, `submit` the command that takes its path as
-    the last word, `prefix` the words before the engine's programs; `env` is added to the
-    environment of the job. Raises OSError and StartFailed, with nothing left behind.
+    other; `script` is path and text of the engine's script, `submit` the command that submits it,
+    `comment` what it is called there, `prefix` the words before the engine's programs; `env` is
+    added to the environment of the job, and `python` records the code. Raises OSError, StartFailed
+    and SubmitError, with nothing left behind; where the engine did not answer, the folders stay.
     """
     runs = [RunRecord.from_json(node["run"]) for node in request["nodes"]]
     run, created = runs[0], list[str]()
@@ -58,21 +57,20 @@ def submit(
                     files.append((name, bodies[position : position + size]))
                     position += size
                 _write_node(record, files, variables, home, created)
-        path = os.path.join(folder, SCRIPT)
+        path, text = request["script"]
         with open(path, "wb") as file:
-            file.write(request["script"].encode())
-        job = _hand_over(request, path, run.id, environ)
+            file.write(text.encode())
+        created.append(path)
+        job = _hand_over(request, environ)
         job.write(folder)
     except live_runs.StartLocked as e:
         raise StartFailed(str(e)) from e
-    except slurm.UnclearSubmitError as e:
-        raise StartFailed(f"{e}; whether the job was accepted is not known") from e
-    except slurm.SubmitError as e:
-        _undo(folder, created)
-        raise StartFailed(str(e)) from e
+    except slurm.UnclearSubmitError:
+        raise
     except BaseException:
         _undo(folder, created)
         raise
+    start_recorder(folder, run, environ, request["python"])
     return SubmitAnswer(run_dir=folder, run=run, job=job)
 
 
@@ -96,25 +94,34 @@ def _write_node(
     JobEnvironment(variables=dict(variables)).write(node_dir)
 
 
-def _hand_over(
-    request: Mapping[str, Any], path: str, run_id: str, environ: Mapping[str, str]
-) -> EngineJob:
+def _hand_over(request: Mapping[str, Any], environ: Mapping[str, str]) -> EngineJob:
     """Submit the script, never twice. Raises SubmitError."""
-    argv, prefix = [*request["submit"], path], request.get("prefix") or ()
+    argv, prefix = request["submit"], request.get("prefix") or ()
     job = EngineJob(name="slurm", submitted_at=time.time(), prefix=list(prefix))
     try:
-        job.job, job.cluster = slurm.submit(argv, environ)
+        job.job, job.cluster = slurm.submit(argv, _without_options(environ))
     except slurm.UnclearSubmitError:
-        accepted = slurm.job_of_comment(prefix, run_id, environ)
+        accepted = slurm.job_of_comment(prefix, request["comment"], environ)
         if accepted is None:
             raise
         job.job, job.cluster = accepted
     return job
 
 
+def _without_options(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment in which nothing beats what the script asks for.
+
+    sbatch takes its options from SBATCH_* and, inside of another job, from SLURM_* too.
+    """
+    own = ("SBATCH_", "SLURM_")
+    return {k: v for k, v in environ.items() if k == "SLURM_CONF" or not k.startswith(own)}
+
+
 def _undo(folder: str, created: list[str]) -> None:
     """Remove what a submission has made: nothing of it has started."""
-    nodes = [path for path in created if os.path.dirname(path) == os.path.dirname(folder)]
-    for node_dir in nodes:
-        run_dir.remove(node_dir, [node_dir])
-    run_dir.remove(folder, [path for path in created if path not in nodes])
+    for path in reversed(created):
+        if os.path.isdir(path):
+            run_dir.remove(path, [path])
+        else:
+            json_files.remove(path)
+    run_dir.remove(folder, [])

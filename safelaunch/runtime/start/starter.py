@@ -81,7 +81,7 @@ def start(
             return _earlier_start(node_dir)
         job_environ = {**environ, **without_own(request.get("env") or {})}
         supervisor = _start_supervisor(node_dir, run, job_environ, request["python"])
-        recorder = _start_recorder(node_dir, run, environ, request["python"])
+        recorder = start_recorder(node_dir, run, environ, request["python"])
     except live_runs.StartLocked as e:
         raise StartFailed(str(e)) from e
     except BaseException:
@@ -200,7 +200,7 @@ def _free_bytes(folder: str) -> int:
     return disk.f_bavail * disk.f_frsize
 
 
-def _start_recorder(
+def start_recorder(
     node_dir: str, run: RunRecord, environ: Mapping[str, str], python: str
 ) -> Process | None:
     """Start the process that writes record.json beside the job, and return it."""

@@ -34,6 +34,7 @@ LEFTOVER_PATIENCE = 10.0  # seconds without work that processes may outlive the 
 ORPHAN_PATIENCE = 2.0  # after a signal to the launcher, which cannot collect its ranks then
 NOTICE = 1.0  # seconds after the launcher's end: what ends with it needs no word
 LEFTOVER_GRACE = 5.0
+SIGNAL_SPREAD = 0.5  # seconds within which an engine's signal has come to all processes of a step
 COPY_PATIENCE = 5.0  # seconds for the last output to be copied, and to end its copier
 SCAN_SHARE = 200  # a walk through /proc may cost 1/200 of the time: it is long on big machines
 
@@ -126,6 +127,7 @@ class Attempt:
                 break
         else:
             self._forget_work()  # all have ended by themselves
+            self._await_signal(wakeup)
         observer.cancel()
         if not self.subreaper:
             self._end_rest(lambda: processes.marked(self.run.id), LEFTOVER_GRACE)
@@ -348,7 +350,7 @@ class Attempt:
 
     def end(self, why: str) -> None:
         """TERM the launcher, then what outlives it; KILL after the grace."""
-        if self.wait_status is None or self.working:
+        if self.wait_status is None or self.working or self._ends_with_step():
             # an attempt that had ended by itself keeps its own end; only leftovers are stopped
             self.ended_by = why
             self.observer.is_stopping(self.number, why)
@@ -371,6 +373,23 @@ class Attempt:
             time.sleep(0.02)
             self._turn()
         self._end_rest(self._descendants, None)
+
+    def _ends_with_step(self) -> bool:
+        """Whether what has ended the launcher may be the signal that has come to the supervisor.
+
+        An engine signals all processes of a step at once (scancel(1)): which dies first is chance.
+        """
+        return self.run.engine is not None and self.wait_status not in (None, 0)
+
+    def _await_signal(self, wakeup: int) -> None:
+        """Wait a moment for a signal to this process that the launcher may have had first."""
+        if self._ends_with_step() and not self.ended_by:
+            deadline = time.monotonic() + SIGNAL_SPREAD
+            while not self.control.signals and (left := deadline - time.monotonic()) > 0:
+                readable([wakeup], left)
+                self.control.clear()
+            if self.control.signals:
+                self.end(self.control.signals[0])
 
     def _end_leftovers(self) -> None:
         left = self._descendants()

@@ -8,7 +8,7 @@ import pytest
 from support.engine_nodes import EngineRun, ends
 
 from safelaunch.runtime import processes
-from safelaunch.runtime.start.starter import StartFailed
+from safelaunch.runtime.engines.slurm.submit import SubmitError
 
 if TYPE_CHECKING:
     from support.workspace import Place
@@ -168,6 +168,6 @@ def test_a_machine_that_does_not_see_the_run_directory_says_so(place: Place) -> 
 
 
 def test_a_submission_that_is_refused_leaves_nothing(place: Place) -> None:
-    with pytest.raises(StartFailed, match="invalid partition"):
+    with pytest.raises(SubmitError, match="invalid partition"):
         EngineRun(place, place.ranks(WHO, 1), submit="echo invalid partition >&2; exit 1")
     assert list((place.home / "runs").iterdir()) == []

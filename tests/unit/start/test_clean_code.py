@@ -17,8 +17,8 @@ from safelaunch.runtime import processes
 from safelaunch.runtime.code import manifest
 from safelaunch.runtime.code.store import ContentStore
 from safelaunch.runtime.records import RecoveryPolicy, RunRecord, Status
-from safelaunch.start.clean_code import clean_contents, clean_trees
-from safelaunch.start.rerun_code import code_of_launch
+from safelaunch.start.code.clean_code import clean_contents, clean_trees
+from safelaunch.start.code.rerun_code import code_of_launch
 
 DAY = 86400.0
 

@@ -15,7 +15,7 @@ from safelaunch.runtime.code.launch_record import code_record
 from safelaunch.runtime.code.manifest import LINK, CodeFile
 from safelaunch.runtime.code.store import ContentStore
 from safelaunch.runtime.records import CodeRecord
-from safelaunch.start.code_tree import RunCode, missing_text
+from safelaunch.start.code.code_tree import RunCode, missing_text
 
 
 def run_git(folder: Path, *words: str) -> str:

@@ -12,7 +12,7 @@ from support.recorded_launch import Launch
 from safelaunch.errors import Refused
 from safelaunch.plan.serialize import freeze
 from safelaunch.runtime.records import CodeRecord
-from safelaunch.start.rerun_code import code_of_launch, code_of_today
+from safelaunch.start.code.rerun_code import code_of_launch, code_of_today
 
 
 @pytest.fixture

@@ -31,7 +31,8 @@ def submit(
     `limit` s.
     """
     answer = commands.RunningCommand(argv, environ).result(limit)
-    words = "; ".join(line.strip() for line in answer.err.splitlines() if line.strip())
+    lines = [line.strip() for line in answer.err.splitlines() if line.strip()]
+    words = "; ".join(line.replace("sbatch: ", "").replace("error: ", "") for line in lines)
     if answer.code == commands.NOT_RUN:
         error = UnclearSubmitError if "did not answer" in answer.err else SubmitError
         raise error(words)
@@ -58,3 +59,10 @@ def job_of_comment(
         if text.strip() == comment:
             return job.strip(), ""
     return None
+
+
+def partitions(prefix: Sequence[str], environ: Mapping[str, str]) -> list[str]:
+    """Return the names of all partitions; none where sinfo does not answer."""
+    argv = (*prefix, "sinfo", "--noheader", "--format=%R")
+    answer = commands.RunningCommand(argv, environ).result(LIMIT)
+    return list(dict.fromkeys(answer.out.split())) if answer.code == 0 else []

@@ -89,7 +89,7 @@ def test_each_directive_has_the_place_that_it_comes_from(project: Project) -> No
         "--partition=gpu": "h:1:40",
         "--exclude=n1,n[3-4]": "h:1:54",
         "--time=01:05:00": "job.yaml:7:15",
-        "--signal=USR2@120": "built-in",
+        "--signal=B:USR2@120": "built-in",
         "--no-requeue": "job.yaml:8:18",
         "--chdir=<run-folder>": "built-in",
         "--output=<run-folder>/slurm.log": "built-in",
@@ -139,7 +139,9 @@ class Ran:
                 encoding="utf-8",
             )
             stub.chmod(0o755)
-        submission = Submission("r1", "/runs/it's 1", "/opt/python 3")
+        self.run = folder / "it's 1"
+        self.run.mkdir()
+        submission = Submission("r1", str(self.run), "/opt/python 3")
         script = sbatch_script(plan, submission)
         env = {"PATH": f"{folder}:{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
         done = subprocess.run(
@@ -151,14 +153,15 @@ class Ran:
 
 def test_one_supervisor_is_started_on_each_node(project: Project, tmp_path: Path) -> None:
     plan = project.plan(TORCHRUN + "gpus: 2\nnodes: 3\n", SLURM)
-    (srun,) = Ran(tmp_path, plan).words
+    ran = Ran(tmp_path, plan)
+    (srun,) = ran.words
     python = srun.index("/opt/python 3")
     assert srun[1:python] == [
         "--nodes=3", "--ntasks=3", "--ntasks-per-node=1", "--kill-on-bad-exit=0", "--wait=0",
         "--export=ALL", "--mpi=none", "--gpu-bind=none", "--cpus-per-task=8",
     ]  # fmt: skip
-    join = "/runs/it's 1/node-0/runtime/safelaunch/runtime/engines/join.py"
-    assert srun[python + 1 :] == ["-I", "-S", "-B", join, "/runs/it's 1"]
+    join = str(ran.run / "node-0/runtime/safelaunch/runtime/engines/join.py")
+    assert srun[python + 1 :] == ["-I", "-S", "-B", join, str(ran.run)]
 
 
 @pytest.mark.parametrize("code", [0, 1, 143])
@@ -167,12 +170,30 @@ def test_slurm_sees_the_worst_end_of_the_nodes(code: int, project: Project, tmp_
     assert (ran.code, len(ran.words)) == (code, 1)
 
 
+def test_a_warning_of_the_time_limit_is_left_in_the_folder_of_the_run(
+    project: Project, tmp_path: Path
+) -> None:
+    script = sbatch_script(
+        project.plan(TORCHRUN, SLURM), Submission("r1", str(tmp_path / "it's 1"))
+    )
+    lines = script.replace("\n{\n", "\nsrun() { kill -USR2 $$; return 3; }\n{\n")
+    (tmp_path / "it's 1").mkdir()
+    done = subprocess.run(["bash"], input=lines, text=True, check=False)
+    names = sorted(path.name for path in (tmp_path / "it's 1").iterdir())
+    assert (done.returncode, names) == (3, ["srun.0", "time-limit.0"])
+
+
 @pytest.mark.parametrize("requeues", [True, False])
 def test_a_run_that_asks_for_another_life_is_requeued(
     requeues: bool, project: Project, tmp_path: Path
 ) -> None:
     ran = Ran(tmp_path, project.plan(TORCHRUN, SLURM), REQUEUE, requeues=requeues)
     assert (ran.code, ran.words[1]) == (REQUEUE, ["scontrol", "requeue", "7"])
+
+
+def test_a_setup_that_ends_at_each_failure_hides_no_end(project: Project, tmp_path: Path) -> None:
+    plan = project.plan(TORCHRUN + "slurm: {setup: 'set -euo pipefail'}\n", SLURM)
+    assert Ran(tmp_path, plan, REQUEUE).words[1:] == [["scontrol", "requeue", "7"]]
 
 
 def test_a_job_that_is_not_to_be_requeued_ends(project: Project, tmp_path: Path) -> None:

@@ -153,14 +153,14 @@ class _CommandParsers:
         creation = _creation(self.modules, module, node)
         if creation is None:
             raise Unclear("where the parser is created is not certain", module.location(node))
-        arguments = _Arguments(self.modules, self)
+        arguments = _ParserArguments(self.modules, self)
         arguments.read_constructor(creation.module, creation.call)
         for place, scope, name in creation.variables:
             arguments.read_uses(place, scope, name)
         return arguments.result()
 
 
-class _Arguments:
+class _ParserArguments:
     """The arguments of one parser."""
 
     def __init__(self, modules: Modules, reader: _CommandParsers) -> None:

@@ -20,7 +20,7 @@ from safelaunch.runtime.code import git, manifest
 from safelaunch.runtime.records import CodeRecord, PlanRecord, RunRecord
 from safelaunch.runtime.start import code_files
 from safelaunch.runtime.transfer import living_runs
-from safelaunch.start.code_tree import RunCode, missing_text, run_code
+from safelaunch.start.code.code_tree import RunCode, missing_text, run_code
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence

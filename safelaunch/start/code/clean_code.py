@@ -16,7 +16,7 @@ from safelaunch.runtime.code import manifest
 from safelaunch.runtime.code.store import ContentStore
 from safelaunch.runtime.records import CodeRecord, RunRecord
 from safelaunch.runtime.transfer import living_runs
-from safelaunch.start import rerun_code
+from safelaunch.start.code import rerun_code
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,0 +1,34 @@
+"""Submits a plan to an engine for `run --on` and `rerun`."""
+
+from __future__ import annotations
+
+import os
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from safelaunch.cli.show_plan import print_warnings
+from safelaunch.cli.start.after_start import check_output, show_started
+from safelaunch.cli.start.start_local import interruptible
+from safelaunch.errors import ConfigError
+from safelaunch.start import engine
+from safelaunch.start.caller import caller
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from safelaunch.model import Plan
+
+
+def start(
+    plan: Plan, options: dict[str, Any], files: Mapping[str, bytes] = MappingProxyType({})
+) -> int:
+    """Submit the plan as the options say, with further `files`; return the command's exit code."""
+    if options["foreground"]:
+        raise ConfigError(
+            "`--foreground` and Slurm: the job runs on other machines", hint="--follow"
+        )
+    check_output(options, "run")
+    print_warnings(plan, is_start=True)
+    with interruptible():
+        started = engine.submit(plan, caller(os.environ), files)
+    return show_started(started, options)

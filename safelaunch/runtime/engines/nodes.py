@@ -1,0 +1,255 @@
+"""The nodes of a run whose machines an engine chooses: how each is, and stopping them.
+
+Their supervisors are on other machines. What they have recorded counts, and where it says nothing
+the engine's word does. Once the engine has ended the job, its word is written down: it forgets.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from safelaunch.runtime import commands, json_files, run_state
+from safelaunch.runtime.engines.slurm import jobs, query
+from safelaunch.runtime.engines.slurm import meaning as slurm
+from safelaunch.runtime.records import (
+    EngineJob,
+    Failure,
+    JobEnvironment,
+    RunRecord,
+    Status,
+    StopRequest,
+)
+from safelaunch.runtime.signatures import classes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from safelaunch.runtime.engines.slurm.jobs import SlurmJob
+    from safelaunch.runtime.engines.slurm.meaning import Meaning
+
+# seconds until the engine's word of an end is written down: a shared file system may show what a
+# supervisor has recorded up to a minute late (nfs(5), acregmax)
+SETTLING = 90.0
+STOP_PATIENCE = 30.0  # seconds beyond the grace in which the supervisors may end
+CANCEL_PATIENCE = 90.0  # seconds for the engine to end what is left; KillWait is 30 by default
+POLL = 0.5
+LIMIT = 30.0  # seconds for a command of the engine
+
+
+class EngineNode:
+    """A node of a run on an engine: its number, its machine, its status and why it failed."""
+
+    def __init__(self, number: int, host: str, status: Status, failure: Failure | None) -> None:
+        self.number = number
+        self.host = host
+        self.status = status
+        self.failure = failure
+
+
+def is_on_engine(folder: str) -> bool:
+    """Whether an engine has the run in this folder."""
+    return os.path.exists(os.path.join(folder, "node-0", EngineJob.FILE))
+
+
+def watch(folders: Sequence[str]) -> None:
+    """Ask the engine about several runs at once; `nodes` then uses its answer."""
+    keys: dict[tuple[str, ...], list[str]] = {}
+    for job in map(_job, folders):
+        if job is not None and not job.is_over:
+            keys.setdefault(tuple(job.prefix), []).append(job.key)
+    for prefix, members in keys.items():
+        query.look(members, _run(prefix), folder=_home(folders[0]))
+
+
+def nodes(folder: str) -> list[EngineNode]:
+    """Return the nodes of a run as they are now."""
+    job, own = _job(folder), _records(folder)
+    if job is None:
+        return [EngineNode(n, "", _status(folder, n, s), None) for n, s in own.items()]
+    states = [status.state if status is not None else "" for status in own.values()]
+    hosts = _hosts(folder)
+    if job.is_over or all(state in ("succeeded", "failed") for state in states):
+        return [
+            EngineNode(n, hosts.get(n, ""), _status(folder, n, status), None)
+            for n, status in own.items()
+        ]
+    answer = query.look([job.key], _run(job.prefix), folder=_home(folder))[job.key]
+    now = time.time()
+    result = []
+    for number, status in own.items():
+        word = slurm.meaning(answer, status, now=now)
+        shown = _shown(_status(folder, number, status), status, word)
+        failure = _failure(word, hosts.get(number, "")) if shown.state == "failed" else None
+        result.append(EngineNode(number, hosts.get(number, ""), shown, failure))
+    if _is_settled(answer, now):
+        _record(folder, job, result)
+    return result
+
+
+def _job(folder: str) -> EngineJob | None:
+    return EngineJob.read(os.path.join(folder, "node-0"))
+
+
+def _run(prefix: Sequence[str]) -> Callable[[Sequence[str]], commands.CommandResult]:
+    """Return what runs a command of the engine behind the words of the site."""
+    return lambda argv: query.run_command([*prefix, *argv])
+
+
+def _home(folder: str) -> str:
+    return os.path.dirname(os.path.dirname(folder))
+
+
+def _records(folder: str) -> dict[int, Status | None]:
+    """Return {number: recorded status} of all nodes, None where a node has none yet."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        names = []
+    numbers = sorted(int(n[5:]) for n in names if n.startswith("node-") and n[5:].isdigit())
+    return {n: Status.read(os.path.join(folder, f"node-{n}")) for n in numbers}
+
+
+def _hosts(folder: str) -> Mapping[int, str]:
+    """Return {number: machine}, as the engine names it; before a start there is none."""
+    run = RunRecord.read(os.path.join(folder, "node-0")) or RunRecord()
+    is_joined = run.engine is not None and run.engine.is_joined
+    return dict(enumerate(run.hosts)) if is_joined else {}
+
+
+def _status(folder: str, number: int, own: Status | None) -> Status:
+    """Return the recorded status of a node, or that of one without a record."""
+    if own is not None:
+        return own.copy()
+    run = RunRecord.read(os.path.join(folder, f"node-{number}")) or RunRecord()
+    return Status(version=1, id=os.path.basename(folder), name=run.name, state="pending")
+
+
+def _shown(status: Status, own: Status | None, word: Meaning) -> Status:
+    """Return a status with what the engine's word makes of it."""
+    if own is not None and word.state == own.state and not word.reason:
+        return status
+    if word.state in ("pending", "running") and status.state in run_state.ENDED:
+        status.ended_at = status.exit_code = status.signal = status.stopped_by = None
+    status.state = word.state
+    words = [word.reason, "" if word.class_name else word.remedy]
+    status.reason = "; ".join(text for text in words if text) or None
+    return status
+
+
+def _failure(word: Meaning, host: str) -> Failure | None:
+    """Return the failure that the engine tells of; None where the supervisor has its own."""
+    if not word.remedy and not word.reason:
+        return None
+    name = word.class_name
+    return Failure(
+        version=1,
+        class_name=name,
+        meaning=classes.meaning(name or "") or None,
+        role="root",
+        host=host,
+        time=time.time(),
+        what=word.reason,
+        advice=word.remedy,
+    )
+
+
+def _is_settled(answer: SlurmJob | None, now: float) -> bool:
+    """Whether the engine has ended the job for good, and long ago."""
+    if answer is None:
+        return True
+    ended = answer.ended_at
+    is_end = answer.state in jobs.ENDS and not answer.flags
+    return is_end and ended is not None and now - ended > SETTLING
+
+
+def _record(folder: str, job: EngineJob, result: list[EngineNode]) -> None:
+    """Write down how the nodes have ended by the engine's word, and remove secrets."""
+    if any(node.status.state not in (*run_state.ENDED, "lost") for node in result):
+        return
+    try:
+        for node in result:
+            node_dir = os.path.join(folder, f"node-{node.number}")
+            own = Status.read(node_dir)
+            if own is None or own.state != node.status.state:
+                node.status.ended_at = node.status.ended_at or time.time()
+                if node.failure is not None:
+                    node.failure.write(node_dir)
+                node.status.write(node_dir)
+            json_files.remove(os.path.join(node_dir, JobEnvironment.FILE))
+        job.is_over = True
+        job.write(os.path.join(folder, "node-0"))
+    except OSError:
+        pass  # a full disk: the next look tries again
+
+
+# -- stopping --------------------------------------------------------------------------------------
+
+
+def stop(folder: str, grace: float) -> bool:
+    """Stop a run: its supervisors by a request in the run directory, then the engine's job.
+
+    Returns whether it had ended before. What the engine does not let go of stays in its status.
+    """
+    if all(node.status.state in run_state.ENDED for node in nodes(folder)):
+        return True
+    job, numbers = _job(folder), list(_records(folder))
+    for number in numbers:
+        request = StopRequest(grace=grace, origin=run_state.caller())
+        request.write(os.path.join(folder, f"node-{number}"))
+    if job is None:
+        return False
+    if _state(job) not in ("PENDING", ""):
+        deadline = time.monotonic() + grace + STOP_PATIENCE
+        while time.monotonic() < deadline and not _have_ended(folder):
+            time.sleep(POLL)
+    _command(job, ["scancel", *_cluster(job), job.job])
+    deadline = time.monotonic() + CANCEL_PATIENCE
+    while (state := _state(job)) and time.monotonic() < deadline:
+        time.sleep(POLL)
+    if state is None or state == "":
+        _record_stop(folder, job, numbers)
+    return False
+
+
+def _have_ended(folder: str) -> bool:
+    return all(s is not None and s.state in run_state.ENDED for s in _records(folder).values())
+
+
+def _cluster(job: EngineJob) -> list[str]:
+    return [f"--clusters={job.cluster}"] if job.cluster else []
+
+
+def _command(job: EngineJob, words: Sequence[str]) -> commands.CommandResult:
+    return commands.run([*job.prefix, *words], limit=LIMIT)
+
+
+def _state(job: EngineJob) -> str | None:
+    """Return the state of a job that is in the queue, "" of one that is not.
+
+    None where the engine does not answer.
+    """
+    words = ["squeue", *_cluster(job), "--noheader", "--format=%T", f"--jobs={job.job}"]
+    answer = _command(job, words)
+    if answer.code == 0 or "invalid job id" in answer.err.lower():
+        return answer.out.strip().split("\n")[0]
+    return "unknown"
+
+
+def _record_stop(folder: str, job: EngineJob, numbers: list[int]) -> None:
+    """Write down the stop of nodes that have recorded no end of their own."""
+    for number in numbers:
+        node_dir = os.path.join(folder, f"node-{number}")
+        own = Status.read(node_dir)
+        if own is None or own.state not in run_state.ENDED:
+            status = _status(folder, number, own)
+            has_begun = own is not None and own.started_at is not None
+            status.state, status.stopped_by, status.ended_at = "stopped", "SIGTERM", time.time()
+            status.stop_origin = f"`safelaunch stop` ({run_state.caller()})"
+            status.reason = None if has_begun else "cancelled before it started"
+            status.proof = job.name
+            status.write(node_dir)
+        json_files.remove(os.path.join(node_dir, JobEnvironment.FILE))
+    job.is_over = True
+    job.write(os.path.join(folder, "node-0"))

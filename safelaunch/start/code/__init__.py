@@ -1,0 +1,1 @@
+"""The code that a run is launched with, and a rerun starts again."""
