@@ -14,6 +14,12 @@ needs openssh-client "tests of SSH and of runs on hosts" ssh
 needs util-linux "tests of SSH and of starts as another user" unshare
 needs zsh "tests of pasted lines in zsh" zsh
 needs iproute2 "tests of runs on several machines" ip
+needs slurm-wlm "tests of runs on Slurm" slurmctld slurmd sbatch
+needs munge "tests of runs on Slurm" munged
+if [ -n "${CI:-}" ]; then
+  needs slurmdbd "tests of Slurm's accounting" slurmdbd
+  needs mariadb-server "tests of Slurm's accounting" mariadbd
+fi
 "${PYTHON:-python3}" -c 'import ensurepip, venv' 2>/dev/null || needs python3-venv "all tests" :none
 as_root=()
 [ "$(id -u)" = 0 ] || as_root=(sudo -n)

@@ -63,6 +63,7 @@ def test_a_skip_that_is_not_allowed_fails_in_ci(
 
 LEAVES = """
 import json, os, pathlib, time
+from support import slurm
 from support.ssh import network_namespaces, sshd
 from support.workspace import Place
 
@@ -85,6 +86,11 @@ def test_it(tmp_path):
         listener = [pid for pid, parent in sshd.running() if parent == os.getpid()]
         pids += [server._process.pid, *listener]
         folders.append(str(server.folder))
+    if not slurm.missing():
+        cluster = slurm.Slurm()
+        cluster.submit(script="sleep 600")
+        pids += cluster.daemons()
+        folders.append(str(cluster.folder))
     left = {"pids": pids, "folders": folders, "links": links, "socket": status.get("socket")}
     pathlib.Path("TEXT.new").write_text(json.dumps(left))
     os.rename("TEXT.new", "TEXT")
