@@ -1,0 +1,191 @@
+"""Runs on a real Slurm: submitted, followed, stopped, queued again, and their true ends."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.workspace import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from support.slurm import Slurm
+    from support.workspace import Place
+
+BLOCK = {"cpus_per_task": 1, "mem": "300MiB", "time": "10m"}
+WHO = """
+import os
+print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], os.environ["MASTER_ADDR"])
+"""
+FAIL = """
+import os, time
+if os.environ["RANK"] == "1":
+    raise KeyError("label")
+time.sleep(600)
+"""
+FOREVER = "import time\nprint('up', flush=True)\ntime.sleep(600)\n"
+STEPS = """
+import os, pathlib, sys, time
+rank, begin = int(os.environ["RANK"]), 0
+if len(sys.argv) > 1:
+    begin = int(sys.argv[2].rsplit("-", 1)[1])
+for step in range(begin + 1, 7):
+    if rank == 0:
+        folder = pathlib.Path(f"out/checkpoint-{step}")
+        folder.mkdir(parents=True)
+        (folder / "model.pt").write_bytes(b"weights")
+        print(f"step {step}/6", flush=True)
+    if step == 3:
+        time.sleep(600)
+"""
+REVOCATION = 2.0  # seconds
+RESUME = {"checkpoint": "out/checkpoint-*", "resume_args": ["--resume", "{checkpoint}"]}
+
+
+@pytest.fixture
+def cluster(place: Place, slurm: Slurm) -> Iterator[Slurm]:
+    """Yield the cluster, of which the place is a login node, with an empty queue."""
+    place.env |= {"SLURM_CONF": str(slurm.config), "PATH": slurm.environ["PATH"]}
+    end_jobs(slurm)  # other tests leave some
+    yield slurm
+    end_jobs(slurm)
+
+
+def end_jobs(cluster: Slurm) -> None:
+    """End all jobs of a cluster."""
+    cluster.run("scancel", "--me")
+    wait_for(lambda: queue(cluster) == "", "empty queue")
+
+
+def queue(cluster: Slurm) -> str:
+    """Return the jobs that wait or run, with their states."""
+    return cluster.run("squeue", "--noheader", "--format=%i %T")
+
+
+def job(place: Place, program: str, nodes: int = 2, **keys: Any) -> str:
+    """Write a job with one rank on each of some nodes."""
+    return place.ranks(program, 1, nodes=nodes, slurm=BLOCK, profile="cpu", **keys)
+
+
+def submit(place: Place, name: str, *words: str) -> str:
+    """Submit a job and return its run's id."""
+    return str(place.json("run", "--on", "slurm", name, *words)["id"])
+
+
+def number(place: Place, run: str) -> str:
+    """Return what Slurm calls the job of a run."""
+    return str(json.loads((place.node(run) / "engine.json").read_text())["job"])
+
+
+def state(cluster: Slurm, place: Place, run: str) -> str:
+    """Return the state of a run's job, once Slurm has ended it."""
+
+    def ended() -> str | None:
+        shown = cluster.run("scontrol", "--oneliner", "show", "job", number(place, run))
+        word = shown.partition("JobState=")[2].split()[0]
+        return None if word in ("RUNNING", "COMPLETING", "PENDING") else word
+
+    return str(wait_for(ended, f"end of the job of {run}"))
+
+
+def wait_for_line(place: Place, run: str, text: str, node: int = 0, attempt: int = 1) -> None:
+    """Wait until the log of a node holds a text."""
+    path = place.home / "runs" / run / f"node-{node}/logs/attempt-{attempt}/combined.log"
+    wait_for(lambda: path.exists() and text in path.read_text(), f"{text!r} on node {node}")
+
+
+def test_two_nodes_meet_and_slurm_has_the_job_as_completed(place: Place, cluster: Slurm) -> None:
+    screen = place.cli("run", "--on", "slurm", "--follow", job(place, WHO))
+    lines = {line.partition("| ")[2] for line in screen.stdout.splitlines()}
+    assert {"[0] rank 0 of 2 127.0.0.1", "[1] rank 1 of 2 127.0.0.1"} <= lines
+    run = place.json("show")["id"]
+    assert state(cluster, place, run) == "COMPLETED"
+
+
+def test_a_failed_rank_is_named_with_its_node_and_slurm_has_the_job_as_failed(
+    place: Place, cluster: Slurm
+) -> None:
+    run = submit(place, job(place, FAIL))
+    place.cli("wait", run, code=1)
+    failure = place.json("show", run)["failure"]
+    assert (failure["rank"], failure["what"]) == (1, "KeyError: 'label'")
+    assert state(cluster, place, run) == "FAILED"
+
+
+def test_a_run_that_waits_says_for_what_and_a_stop_cancels_it(place: Place, cluster: Slurm) -> None:
+    run = submit(place, job(place, WHO), "--set", "slurm.partition=down")
+    status = wait_for(
+        lambda: (s := place.json("show", run)).get("reason") and s, "a reason of Slurm"
+    )
+    assert (status["state"], "(PartitionDown)" in status["reason"]) == ("pending", True)
+    place.cli("stop", run)
+    shown = place.json("show", run)
+    assert (shown["state"], shown["reason"]) == ("stopped", "cancelled before it started")
+    assert queue(cluster) == ""
+
+
+def test_a_stop_ends_all_nodes_and_the_job(place: Place, cluster: Slurm) -> None:
+    run = submit(place, job(place, FOREVER))
+    for node in range(2):
+        wait_for_line(place, run, "up", node)
+    place.cli("stop", "--grace", "2", run)
+    shown = place.json("show", run)
+    assert [node["state"] for node in shown["nodes"]] == ["stopped", "stopped"]
+    assert queue(cluster) == ""
+
+
+def test_a_job_that_is_cancelled_by_hand_is_stopped(place: Place, cluster: Slurm) -> None:
+    run = submit(place, job(place, FOREVER))
+    wait_for_line(place, run, "up")
+    cluster.run("scancel", number(place, run))
+    place.cli("wait", run, code=1)
+    assert place.json("show", run)["state"] == "stopped"
+
+
+def test_a_job_that_slurm_queues_again_goes_on_as_the_same_run(
+    place: Place, cluster: Slurm
+) -> None:
+    run = submit(place, job(place, STEPS, recovery=RESUME))
+    wait_for_line(place, run, "step 3/6")
+    cluster.run("scontrol", "requeue", number(place, run))
+    requeued_at = time.time()
+    wait_for(lambda: place.json("show", run)["state"] == "pending", "a run that waits again")
+
+    job_id = number(place, run)
+    wait_for(lambda: queue(cluster) == f"{job_id} PENDING", "a job that waits again")
+    # a second after the requeue Slurm still revokes the credential of the first life
+    wait_for(lambda: time.time() > requeued_at + REVOCATION, "a credential of its own")
+    cluster.run("scontrol", "update", f"jobid={job_id}", "StartTime=now")  # not after 120 s
+    place.cli("wait", run)
+    shown = place.json("show", run)
+    assert [attempt["state"] for attempt in shown["attempts"]] == ["stopped", "succeeded"]
+    steps = (place.logs(run, 2) / "combined.log").read_text().splitlines()
+    assert [line for line in steps if "step" in line] == [f"[0] step {n}/6" for n in (4, 5, 6)]
+
+
+def test_what_slurm_refuses_leaves_nothing_and_says_what_there_is(
+    place: Place, cluster: Slurm
+) -> None:
+    words = ("--set", "slurm.partition=nowhere")
+    screen = place.cli("run", "--on", "slurm", job(place, WHO), *words, code=3)
+    assert "Slurm does not accept the job: invalid partition" in screen.stderr
+    assert "partitions here: main, urgent, old, down" in screen.stderr
+    assert list((place.home / "runs").iterdir()) == []
+    assert queue(cluster) == ""
+
+
+def test_a_secret_is_in_nothing_that_slurm_shows(place: Place, cluster: Slurm) -> None:
+    place.env["API_KEY"] = "s3cr3t-of-the-test"
+    run = submit(place, job(place, FOREVER, 1, env_from=["API_KEY"]))
+    wait_for_line(place, run, "up")
+    shown = cluster.run("scontrol", "--details", "show", "job", number(place, run))
+    script = cluster.run("scontrol", "write", "batch_script", number(place, run), "-")
+    files = [path for path in (place.home / "runs" / run).rglob("*") if path.is_file()]
+    readable = [path for path in files if path.stat().st_mode & 0o077]
+    leaks = [path.name for path in readable if b"s3cr3t" in path.read_bytes()]
+    place.cli("stop", "--grace", "2", run)
+    assert ("s3cr3t" in shown + script, leaks) == (False, [])
+    assert not [path for path in files if path.exists() and b"s3cr3t" in path.read_bytes()]
