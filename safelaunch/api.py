@@ -25,6 +25,7 @@ from safelaunch.plan.build import make_plan
 from safelaunch.remote.runs.catalog import RunCatalog
 from safelaunch.runs import store
 from safelaunch.runs.access import LocalRun, LogRequest
+from safelaunch.runs.engine_run import EngineRun
 from safelaunch.start import local
 from safelaunch.start.caller import caller
 
@@ -39,21 +40,30 @@ if TYPE_CHECKING:
 
 
 def plan(
-    job_file: str, *, profile: str | None = None, sets: Sequence[str] = (), smoke: bool = False
+    job_file: str,
+    *,
+    profile: str | None = None,
+    sets: Sequence[str] = (),
+    smoke: bool = False,
+    engine: str | None = None,
 ) -> Plan:
     """Return the plan of a job file; `sets` are texts `KEY=VALUE`. Raises ConfigError.
 
-    What the plan warns about is in its `warnings`.
+    `engine` is what chooses the machines, `slurm`. What the plan warns about is in its `warnings`.
     """
-    flags = Flags(profile, tuple(sets), smoke=smoke)
+    flags = Flags(profile, tuple(sets), smoke=smoke, engine=engine)
     return make_plan(resolve_file(job_file, flags, os.getcwd()))
 
 
 def start(plan: Plan, environ: Mapping[str, str] = os.environ) -> RunAccess:
-    """Start a plan on this machine without the checks of `safelaunch check`.
+    """Start a plan on this machine, or submit it to the engine that it is for, without checks.
 
     Raises StartError or Refused, with nothing left behind.
     """
+    if plan.engine is not None:
+        from safelaunch.start import engine
+
+        return EngineRun(engine.submit(plan, caller(environ)).run)
     return LocalRun(local.start(plan, caller(environ)).run)
 
 

@@ -141,6 +141,8 @@ def _only_node(plan: Plan) -> NodePlan:
             f"jobs run on Linux, not on {sys.platform}",
             hint="start it on a Linux host with `safelaunch remote --host NAME`",
         )
+    if plan.engine is not None:
+        raise StartError("this plan is for Slurm", hint="safelaunch run --on slurm")
     if len(plan.nodes) > 1:
         raise StartError(
             f"this job has {len(plan.nodes)} nodes; `run` starts this machine only",

@@ -9,6 +9,7 @@ from safelaunch.model import Slot, bind_word, join_path
 from safelaunch.plan.build import resume, resumes_from_checkpoint, without_checkpoint
 from safelaunch.runs import store
 from safelaunch.runtime import run_state
+from safelaunch.runtime.engines import current
 from safelaunch.runtime.progress import checkpoints
 from safelaunch.runtime.records import RunRecord
 
@@ -28,7 +29,7 @@ def resume_run(plan: Plan, home: str, name: str | None) -> Plan:
     if name is None and not any(run.name == plan.name for run in store.all_runs(home)):
         raise RunNotFound(f"no run of `{plan.name}` to resume", hint="start it without --resume")
     run = store.find(home, plan.name if name is None else name)
-    status = run_state.current_status(run.node_dir)
+    status = current.status(run.node_dir)
     if status.state not in (*run_state.ENDED, "lost") or status.alive:
         raise Refused(f"{run.id} has not ended", hint=f"end it first: safelaunch stop {run.id}")
     record = RunRecord.read(run.node_dir)

@@ -4,14 +4,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Protocol
 
 from safelaunch.remote.runs.remote_run import RemoteRun
 from safelaunch.runs import mirror, store
 from safelaunch.runs.access import LocalRun
 from safelaunch.runtime import run_state
-from safelaunch.runtime.records import EngineJob
+from safelaunch.runtime.engines import current
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,7 +42,7 @@ class RunCatalog:
         pointer = mirror.pointer(record)
         if pointer is not None:
             return RemoteRun(record, pointer, self.connect)
-        if os.path.exists(os.path.join(record.folder, "node-0", EngineJob.FILE)):
+        if current.is_on_engine(record.folder):
             from safelaunch.runs.engine_run import EngineRun
 
             return EngineRun(record)
@@ -99,8 +98,7 @@ class RunCatalog:
 
     def _watch_engines(self, records: Sequence[Run]) -> None:
         """Ask the engines about all runs at once, instead of about each."""
-        paths = {record.folder: f"{record.folder}/node-0/{EngineJob.FILE}" for record in records}
-        folders = [folder for folder, path in paths.items() if os.path.exists(path)]
+        folders = [record.folder for record in records if current.is_on_engine(record.folder)]
         if len(folders) > 1:
             from safelaunch.runtime.engines import nodes
 

@@ -16,6 +16,7 @@ from safelaunch.runs import mirror, store
 from safelaunch.runs.access import HostAnswer
 from safelaunch.runtime import run_state
 from safelaunch.runtime.agent.runs import NodeView
+from safelaunch.runtime.engines import current
 from safelaunch.runtime.nodes import combine_nodes
 from safelaunch.runtime.records import NodePlace, PlanRecord, RemoteRecord
 from safelaunch.runtime.units import brief_duration
@@ -202,7 +203,7 @@ def host_runs(
         for run in list(waiting.values()):
             pointer = mirror.pointer(run)
             if pointer is None:  # of this machine, which is one of the hosts
-                runs.append((waiting.pop(run.id), run_state.current_status(run.node_dir)))
+                runs.append((waiting.pop(run.id), current.status(run.node_dir)))
             elif len(answers) == len(hosts) or _is_known(run, pointer, hosts, answers):
                 del waiting[run.id]
                 if any(_is_elsewhere(run, place, hosts) for place in pointer.places):

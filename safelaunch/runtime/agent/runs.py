@@ -10,7 +10,8 @@ import os
 import struct
 import time
 
-from safelaunch.runtime import backends, json_files, run_state
+from safelaunch.runtime import backends, json_files
+from safelaunch.runtime.engines import current
 from safelaunch.runtime.home import home
 from safelaunch.runtime.logs import reader
 from safelaunch.runtime.records import (
@@ -77,7 +78,7 @@ def view(node_dir: str, request: Message) -> NodeView | None:
     """Return a node's view: its status as it is now, and unless `brief` also its `files`."""
     if not os.path.isdir(node_dir) or os.path.exists(os.path.join(node_dir, MIRROR)):
         return None
-    status = run_state.current_status(node_dir)
+    status = current.status(node_dir)
     run = RunRecord.read(node_dir) or RunRecord()
     node = NodeView(run_dir=node_dir, status=status, nodes=max(1, len(run.hosts)), now=time.time())
     node.client, node.job_file = run.client, run.job_file
@@ -140,7 +141,7 @@ def log(request: Message, link: Link) -> Message:
         node_dir,
         which,
         (attempt, position),
-        lambda: is_over(run_state.current_status(node_dir)),
+        lambda: is_over(current.status(node_dir)),
         on=bool(request.get("follow")),
     )
     sent = time.monotonic()
@@ -165,8 +166,7 @@ def is_over(status: StatusSummary) -> bool:
 def stop(request: Message, link: Link) -> Message:
     """Stop a run: TERM, the grace, KILL. Returns its status, and whether it had `ended` before."""
     node_dir = run_dir.node_dir(str(request["id"]), int(request["node"]))
-    ended = run_state.current_status(node_dir).state in run_state.ENDED
-    status = run_state.stop(node_dir, float(request["grace"]))
+    status, ended = current.stop(node_dir, float(request["grace"]))
     return {"status": status.to_json(), "ended": ended}
 
 

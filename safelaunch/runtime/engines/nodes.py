@@ -48,11 +48,6 @@ class EngineNode:
         self.failure = failure
 
 
-def is_on_engine(folder: str) -> bool:
-    """Whether an engine has the run in this folder."""
-    return os.path.exists(os.path.join(folder, "node-0", EngineJob.FILE))
-
-
 def watch(folders: Sequence[str]) -> None:
     """Ask the engine about several runs at once; `nodes` then uses its answer."""
     keys: dict[tuple[str, ...], list[str]] = {}

@@ -13,7 +13,7 @@ import os
 import time
 
 from safelaunch.runtime import run_state
-from safelaunch.runtime.records import PlanRecord, Record, RunRecord, Status
+from safelaunch.runtime.records import EngineJob, PlanRecord, Record, RunRecord, Status
 from safelaunch.runtime.start import run_dir
 from safelaunch.runtime.start.accelerators import DEVICE_VARIABLES
 from safelaunch.runtime.start.hashes import blake2b
@@ -104,6 +104,8 @@ def look(home: str, but: str = "", *, is_locked: bool = False) -> LiveRuns:
         if run_id == but:
             continue
         nodes = [os.path.join(folder, run_id, node) for node in _folders(f"{folder}/{run_id}")]
+        if any(os.path.exists(os.path.join(node, EngineJob.FILE)) for node in nodes):
+            continue  # on machines that an engine has chosen
         if is_locked or (nodes and all(map(_is_complete, nodes))):
             run_ids.append(run_id)
         for node_dir in nodes:

@@ -6,6 +6,7 @@ import os
 
 from safelaunch.runtime import json_files, processes, run_state
 from safelaunch.runtime.agent import runs as agent_runs
+from safelaunch.runtime.engines import current
 from safelaunch.runtime.home import home
 from safelaunch.runtime.records import Process, RunRecord, Status
 from safelaunch.runtime.transfer import manifest, safe_paths
@@ -28,7 +29,7 @@ def node_dirs(run_id: str) -> list[str]:
 
 def is_over(node_dir: str) -> bool:
     """Whether no process of a node is left, and none will come."""
-    status = run_state.current_status(node_dir)
+    status = current.status(node_dir)
     # the processes of an `unknown` one are on another machine, and may be alive
     return status.state != "unknown" and agent_runs.is_over(status)
 
