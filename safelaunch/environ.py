@@ -41,10 +41,11 @@ SCRUBBED = (
 )  # fmt: skip
 
 # Left to the job all the same: by these programs name a Slurm job, find its scratch folder, or go
-# on after a requeue. They say nothing of ranks (sbatch(1), OUTPUT ENVIRONMENT VARIABLES).
+# on after a requeue, and reach its Slurm. They say nothing of ranks (sbatch(1), OUTPUT ENVIRONMENT
+# VARIABLES).
 SLURM_JOB = (
     "SLURM_JOB_ID", "SLURM_JOBID", "SLURM_ARRAY_*", "SLURM_TMPDIR", "SLURM_RESTART_COUNT",
-    "SLURM_SUBMIT_DIR",
+    "SLURM_SUBMIT_DIR", "SLURM_CONF",
 )  # fmt: skip
 
 # Variables that a launcher sets for each rank: a job that sets them would fight its own launcher.
