@@ -115,7 +115,7 @@ class Supervisor:
         if last is not None and last.state is None:  # its machine was lost, or taken away
             last.state = "lost"
         if last is not None:
-            last.next = f"{self.engine.name} has started the run again"
+            last.next = f"{self.engine.title} has started the run again"
             status.attempts = self.attempts
         self.began -= sum(attempt.elapsed or 0.0 for attempt in self.attempts)
 
@@ -242,7 +242,8 @@ class Supervisor:
             brief = {"class": failure.class_name, "rank": failure.rank, "what": failure.what}
             self.journal.event("failed", attempt=self.current.number, **brief)
         self._send_end(failure)
-        if failure is not None and failure.class_name == outcome.TIME_LIMIT_CLASS:
+        is_expired = failure is not None and failure.class_name == outcome.TIME_LIMIT_CLASS
+        if self.run.engine is not None and is_expired:
             self._end_allocation()
             return None
         decision = self._decide(result, failure, wakeup)
