@@ -31,10 +31,11 @@ OOM_SIGNAL = 125  # how it ends a step that the kernel has killed for memory
 # what the run's own record says
 SUCCEEDED, FAILED, STOPPED = "succeeded", "failed", "stopped"
 KILLED = "killed"  # failed, by a SIGKILL of unknown origin
+TAKEN = "taken"  # stopped by a signal, not by our `stop`: Slurm may queue it again
 OPEN = "open"  # it has begun, and recorded no end
 LOST = "lost"  # its supervisor is gone for certain
 NONE = "none"  # nothing was recorded
-ANY = (SUCCEEDED, FAILED, STOPPED, OPEN, LOST, NONE)
+ANY = (SUCCEEDED, FAILED, STOPPED, TAKEN, OPEN, LOST, NONE)
 NO_END = (OPEN, LOST, NONE)
 OWN = "own"  # as a state: the run's own
 # what Slurm says, beyond the words of a state
@@ -65,6 +66,10 @@ TABLE: tuple[tuple[tuple[str, ...], tuple[str, ...], str, str, str, str], ...] =
         "Slurm has forgotten its job, as it does after MinJobAge, without a recorded end", "", _LOG,
     ),
     ((AGAIN,), ANY, "pending", "queued again{restarts}: {waits}", "", "{remedy}"),
+    (
+        (*_WAITING, *_PREPARING, *_PAUSED, *_GOING, *_ENDING), (TAKEN,), "running",
+        "ended by a signal: Slurm has not said yet whether it is queued again", "", "",
+    ),
     (_WAITING, (SUCCEEDED, FAILED, STOPPED, LOST), OWN, "", "", ""),
     (_WAITING, (OPEN,), "running", "", "", ""),  # it has just started: Slurm's answer is older
     (_WAITING, (NONE,), "pending", "{waits}", "", "{remedy}"),
@@ -181,6 +186,8 @@ def _own_records(job: SlurmJob | None, status: Status | None) -> tuple[str, ...]
         return (NONE,)  # the record of an earlier life
     if status.state == FAILED and _class_name(status) in ("killed", "peer-lost"):
         return (KILLED, FAILED)
+    if status.state == STOPPED and _is_by_signal(status):
+        return (TAKEN, STOPPED)
     if status.state in (SUCCEEDED, FAILED, STOPPED, LOST):
         return (status.state,)
     return (OPEN,)  # also one on another machine, whose processes are not visible
@@ -234,6 +241,12 @@ def _last_sign(status: Status | None) -> float | None:
     return status.attempts[-1].started_at if status.attempts else status.started_at
 
 
+def _is_by_signal(status: Status) -> bool:
+    """Whether a signal has stopped it that our own `stop` did not bring, such as a preemption's."""
+    is_signal = (status.stopped_by or "").startswith("SIG")
+    return is_signal and not (status.stop_origin or "").startswith("`safelaunch stop`")
+
+
 def _class_name(status: Status) -> str | None:
     return status.attempts[-1].class_name if status.attempts else None
 
@@ -245,7 +258,10 @@ def _values(job: SlurmJob, now: float, uid: int) -> dict[str, str]:
     waits, remedy = reasons.describe(job)
     if job.expected_at is not None and job.expected_at > now:
         waits += f"; Slurm expects it to start in {units.brief_duration(job.expected_at - now)}"
-    whom = {"": "", str(uid): " by your user (`scancel`)", "0": " by root"}
+    by = {"": "", str(uid): " by your user (`scancel`)", "0": " by root"}
+    whom = by.get(job.cancelled_by, f" by user {job.cancelled_by}")
+    if job.reason.startswith("DependencyNeverSatisfied"):  # --kill-on-invalid-dep
+        whom = f": {waits}"
     return {
         "problem": job.problem or "Slurm says nothing about its job",
         "state": job.state,
@@ -257,7 +273,7 @@ def _values(job: SlurmJob, now: float, uid: int) -> dict[str, str]:
         "age": units.brief_duration(now - (job.started_at or now)),
         "end": _end(job),
         "limit": f" ({units.duration(job.time_limit)})" if job.time_limit else "",
-        "whom": whom.get(job.cancelled_by, f" by user {job.cancelled_by}"),
+        "whom": whom,
     }
 
 

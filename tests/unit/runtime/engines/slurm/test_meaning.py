@@ -132,6 +132,29 @@ def test_a_kill_without_proof_is_out_of_memory_where_slurm_has_seen_that() -> No
     assert brief(engine, status("failed", "killed")) == "failed host-oom"
 
 
+@pytest.mark.parametrize(
+    ("origin", "expected"),
+    [
+        ("SIGTERM from pid 7 (slurmstepd, root)", ["running"] * 5 + ["pending", "stopped"]),
+        ("`safelaunch stop` (ann)", ["stopped"] * 5 + ["pending", "stopped"]),
+    ],
+)
+def test_a_run_that_slurm_has_ended_is_over_once_slurm_says_that_it_does_not_go_on(
+    origin: str, expected: list[str]
+) -> None:
+    own = status("stopped", stopped_by="SIGTERM", stop_origin=origin)
+    going = [job(state) for state in ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED")]
+    ending = job("PREEMPTED", flags=["COMPLETING"])
+    again = job("PENDING", restarts=1, submitted_at=NOW - 10, started_at=None)
+    words = [*going, ending, again, job("PREEMPTED")]
+    assert [shown(word, own).state for word in words] == expected
+
+
+def test_a_job_whose_dependency_cannot_be_satisfied_was_cancelled_for_that() -> None:
+    engine = job("CANCELLED", reason="DependencyNeverSatisfied")
+    assert "the job that it depends on has failed" in shown(engine, None).reason
+
+
 # -- several lives ---------------------------------------------------------------------------------
 
 
