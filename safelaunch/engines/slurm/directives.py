@@ -7,14 +7,14 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.model import BUILT_IN, Origin
+from safelaunch.runtime.engines.slurm import batch_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from safelaunch.model import Plan, Slurm
 
-SCRIPT = "batch.sh"  # in the folder of the run, as the log of the batch script
-LOG = "slurm.log"
+SCRIPT = "batch.sh"  # in the folder of the run, as its log
 # what the batch script inherits: not the caller's secrets, which Slurm's accounting may record
 # (AccountingStoreFlags=job_env)
 _INHERITED = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TZ", "USER")
@@ -78,7 +78,7 @@ def _directives(plan: Plan, block: Slurm, submission: Submission) -> Iterator[Di
     yield Directive((requeue,), block.origins.get("requeue", BUILT_IN))
     folder = submission.folder
     yield _option("chdir", folder, BUILT_IN)
-    yield _option("output", f"{folder.replace('%', '%%')}/{LOG}", BUILT_IN)
+    yield _option("output", f"{folder.replace('%', '%%')}/{batch_log.NAME}", BUILT_IN)
     yield _option("open-mode", "append", BUILT_IN)  # a job that is requeued goes on in its log
     yield _option("export", ",".join(_INHERITED), BUILT_IN)
     yield from (Directive(option.words, option.origin) for option in block.options)

@@ -10,7 +10,7 @@ import os
 import time
 
 from safelaunch.runtime import commands, json_files, run_state
-from safelaunch.runtime.engines.slurm import jobs, query
+from safelaunch.runtime.engines.slurm import batch_log, jobs, query
 from safelaunch.runtime.engines.slurm import meaning as slurm
 from safelaunch.runtime.records import (
     EngineJob,
@@ -71,6 +71,8 @@ def nodes(folder: str) -> list[EngineNode]:
             for n, status in own.items()
         ]
     answer = query.look([job.key], _run(job.prefix), folder=_home(folder))[job.key]
+    if answer is not None and answer.state == jobs.FAILED and batch_log.tells_of_memory(folder):
+        answer.derived_signal = slurm.OOM_SIGNAL
     now = time.time()
     result = []
     for number, status in own.items():

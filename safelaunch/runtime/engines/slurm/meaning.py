@@ -11,7 +11,7 @@ import os
 import time
 
 from safelaunch.runtime import units
-from safelaunch.runtime.engines.slurm import jobs, reasons
+from safelaunch.runtime.engines.slurm import batch_log, jobs, reasons
 from safelaunch.runtime.records import Record
 
 TYPE_CHECKING = False
@@ -52,7 +52,7 @@ _PREPARING = (jobs.CONFIGURING, "POWER_UP_NODE")
 _ENDING = (jobs.COMPLETING, "STAGE_OUT", "UPDATE_DB")
 _PAUSED = (jobs.SUSPENDED, "STOPPED")
 _NOT_STARTED = (jobs.BOOT_FAIL, jobs.DEADLINE, jobs.LAUNCH_FAILED, "RECONFIG_FAIL")
-_LOG = "read the output of the batch job"
+_LOG = f"read {batch_log.NAME} in the folder of the run"
 
 # what Slurm says, what the run's own record says, the state that is shown, its reason, the failure
 # class, what to do; the first row that fits. docs: https://slurm.schedmd.com/job_state_codes.html

@@ -226,7 +226,7 @@ def test_the_record_of_an_earlier_life_is_not_that_of_this_one(own: str) -> None
         (job("BOOT_FAIL"), "Slurm could not run its job: BOOT_FAIL", ""),
         (job("FAILED", exit_code=127, reason="NonZeroExitCode"),
          "its job ended before the run began: FAILED, exit code 127 (NonZeroExitCode)",
-         "read the output of the batch job"),
+         "read slurm.log in the folder of the run"),
         (job("NODE_FAIL"), "a node failed, one of n[1-2]",
          "`sinfo -R` shows which; resume from the last checkpoint, without it"),
         (SlurmJob(id="7", problem="squeue: {away}"), "squeue: {away}", ""),
