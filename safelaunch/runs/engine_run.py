@@ -58,6 +58,10 @@ class EngineRun(LocalRun):
 
     last_status = status
 
+    def is_over(self, status: StatusSummary) -> bool:
+        """Whether nothing more will come: an engine that does not answer has ended nothing."""
+        return status.state != "unknown" and super().is_over(status)
+
     def stop(self, grace: float) -> tuple[Status, bool]:
         """Stop the run on all its machines; return its status, and whether it had ended before."""
         from safelaunch.runtime.engines import nodes

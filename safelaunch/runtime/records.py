@@ -283,7 +283,8 @@ class EngineJob(Record):
     FILE = "engine.json"
 
     name: str = ""  # slurm
-    job: str = ""  # what the engine calls it
+    job: str = ""  # what the engine calls it; empty until the engine has said it
+    comment: str = ""  # by which the engine lists it, also where its answer did not arrive
     cluster: str = ""  # of several that one engine has
     submitted_at: float = 0.0  # seconds since 1970
     prefix: Sequence[str] = ()  # words before the engine's programs

@@ -24,6 +24,7 @@ from safelaunch.runtime.engines import addresses
 from safelaunch.runtime.engines.slurm.allocation import JoinError, node_name, of_step
 from safelaunch.runtime.progress import checkpoints
 from safelaunch.runtime.records import (
+    EngineJob,
     EngineMeeting,
     EngineStart,
     JobEnvironment,
@@ -83,7 +84,16 @@ def _join(folder: str, allocation: Allocation) -> str:
         peers = PeersAddress(address=meeting.address, port=meeting.messages, token=meeting.token)
         peers.write(node_dir)
     run.write(node_dir)
+    _name_job(node_dir, allocation.job)
     return node_dir
+
+
+def _name_job(node_dir: str, name: str) -> None:
+    """Write down what the engine calls the job, where the start was interrupted before."""
+    job = EngineJob.read(node_dir)  # on node 0 only
+    if job is not None and not job.job:
+        job.job = name
+        job.write(node_dir)
 
 
 def _meeting(folder: str, run: RunRecord, allocation: Allocation) -> EngineMeeting:

@@ -10,7 +10,7 @@ import os
 import time
 
 from safelaunch.runtime import commands, json_files, run_state
-from safelaunch.runtime.engines.slurm import batch_log, jobs, query
+from safelaunch.runtime.engines.slurm import batch_log, jobs, query, submit
 from safelaunch.runtime.engines.slurm import meaning as slurm
 from safelaunch.runtime.records import (
     EngineJob,
@@ -52,7 +52,7 @@ def watch(folders: Sequence[str]) -> None:
     """Ask the engine about several runs at once; `nodes` then uses its answer."""
     keys: dict[tuple[str, ...], list[str]] = {}
     for job in map(_job, folders):
-        if job is not None and not job.is_over:
+        if job is not None and job.job and not job.is_over:
             keys.setdefault(tuple(job.prefix), []).append(job.key)
     for prefix, members in keys.items():
         query.look(members, _run(prefix), folder=_home(folders[0]))
@@ -70,6 +70,8 @@ def nodes(folder: str) -> list[EngineNode]:
             EngineNode(n, hosts.get(n, ""), _status(folder, n, status), None)
             for n, status in own.items()
         ]
+    if not job.job:
+        return _unclear(folder, job, own)
     answer = query.look([job.key], _run(job.prefix), folder=_home(folder))[job.key]
     if answer is not None and answer.state == jobs.FAILED and batch_log.tells_of_memory(folder):
         answer.derived_signal = slurm.OOM_SIGNAL
@@ -86,7 +88,32 @@ def nodes(folder: str) -> list[EngineNode]:
 
 
 def _job(folder: str) -> EngineJob | None:
-    return EngineJob.read(os.path.join(folder, "node-0"))
+    """Return the job of a run, which is looked up where its start was interrupted."""
+    first = os.path.join(folder, "node-0")
+    job = EngineJob.read(first)
+    if job is not None and not job.job and not job.is_over:
+        entry = submit.job_of_comment(job.prefix, job.comment)
+        if entry is not None and entry[0]:
+            job.job, job.cluster = entry
+            job.write(first)
+    return job
+
+
+def _unclear(folder: str, job: EngineJob, own: Mapping[int, Status | None]) -> list[EngineNode]:
+    """Return the nodes of a run whose engine has not said whether it has the job."""
+    result = []
+    for number, recorded in own.items():
+        status = _status(folder, number, recorded)
+        if recorded is None and time.time() - job.submitted_at < SETTLING:
+            status.reason = f"{job.name} has not said yet whether it has the job"
+        elif recorded is None:
+            status.state = "lost"
+            status.reason = f"its start was interrupted, and {job.name} has no such job"
+            if submit.job_of_comment(job.prefix, job.comment) is None:
+                status.state = "unknown"
+                status.reason = f"its start was interrupted, and {job.name} does not answer"
+        result.append(EngineNode(number, "", status, None))
+    return result
 
 
 def _run(prefix: Sequence[str]) -> Callable[[Sequence[str]], commands.CommandResult]:
@@ -196,6 +223,10 @@ def stop(folder: str, grace: float) -> bool:
         request = StopRequest(grace=grace, origin=run_state.caller())
         request.write(os.path.join(folder, f"node-{number}"))
     if job is None:
+        return False
+    if not job.job:  # supervisors that start later read the request
+        if submit.job_of_comment(job.prefix, job.comment) is not None:
+            _record_stop(folder, job, numbers)
         return False
     if _state(job) not in ("PENDING", ""):
         deadline = time.monotonic() + grace + STOP_PATIENCE

@@ -61,8 +61,7 @@ def submit(
         with open(path, "wb") as file:
             file.write(text.encode())
         created.append(path)
-        job = _hand_over(request, environ)
-        job.write(folder)
+        job = _hand_over(request, folder, environ)
     except live_runs.StartLocked as e:
         raise StartFailed(str(e)) from e
     except slurm.UnclearSubmitError:
@@ -94,17 +93,24 @@ def _write_node(
     JobEnvironment(variables=dict(variables)).write(node_dir)
 
 
-def _hand_over(request: Mapping[str, Any], environ: Mapping[str, str]) -> EngineJob:
-    """Submit the script, never twice. Raises SubmitError."""
+def _hand_over(request: Mapping[str, Any], folder: str, environ: Mapping[str, str]) -> EngineJob:
+    """Submit the script, never twice. Raises SubmitError.
+
+    Whoever ends this process meanwhile, the run is one of the engine: its job can be looked up.
+    """
     argv, prefix = request["submit"], request.get("prefix") or ()
-    job = EngineJob(name="slurm", submitted_at=time.time(), prefix=list(prefix))
+    job = EngineJob(
+        name="slurm", comment=request["comment"], submitted_at=time.time(), prefix=list(prefix)
+    )
+    job.write(folder)
     try:
         job.job, job.cluster = slurm.submit(argv, _without_options(environ))
     except slurm.UnclearSubmitError:
         accepted = slurm.job_of_comment(prefix, request["comment"], environ)
-        if accepted is None:
+        if accepted is None or not accepted[0]:
             raise
         job.job, job.cluster = accepted
+    job.write(folder)
     return job
 
 

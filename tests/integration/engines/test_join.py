@@ -9,6 +9,7 @@ from support.engine_nodes import EngineRun, ends
 
 from safelaunch.runtime import processes
 from safelaunch.runtime.engines.slurm.submit import SubmitError
+from safelaunch.runtime.records import EngineJob
 
 if TYPE_CHECKING:
     from support.workspace import Place
@@ -171,3 +172,12 @@ def test_a_submission_that_is_refused_leaves_nothing(place: Place) -> None:
     with pytest.raises(SubmitError, match="invalid partition"):
         EngineRun(place, place.ranks(WHO, 1), submit="echo invalid partition >&2; exit 1")
     assert list((place.home / "runs").iterdir()) == []
+
+
+def test_a_node_names_the_job_of_a_start_that_was_interrupted(place: Place) -> None:
+    run = EngineRun(place, place.ranks(WHO, 1), nodes=1)
+    EngineJob(name="slurm", comment=f"safelaunch:{run.id}").write(str(run.node(0)))
+    assert ends([run.start(0)]) == [0]
+    job = EngineJob.read(str(run.node(0)))
+    assert job is not None
+    assert job.job == "7"

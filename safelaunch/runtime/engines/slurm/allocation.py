@@ -28,12 +28,15 @@ class Allocation:
         life: int,
         cores: int | None,
         address: Callable[[str], str | None],
+        *,
+        job: str = "",
     ) -> None:
         self.nodes = nodes  # their names, node 0 first
         self.node = node  # number of this one
         self.life = life  # how often the engine has started the job again
         self.cores = cores  # that the job has on this machine; None: not stated
         self.address = address  # the engine's address of a node, where the name has none
+        self.job = job  # what the engine calls its job
 
 
 def of_step(environ: Mapping[str, str]) -> Allocation:
@@ -59,6 +62,7 @@ def of_step(environ: Mapping[str, str]) -> Allocation:
         _count(environ, "SLURM_RESTART_COUNT") or 0,
         _count(environ, "SLURM_CPUS_PER_TASK"),
         _address,
+        job=environ.get("SLURM_JOB_ID", ""),
     )
 
 

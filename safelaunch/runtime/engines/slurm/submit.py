@@ -46,19 +46,22 @@ def submit(
 
 
 def job_of_comment(
-    prefix: Sequence[str], comment: str, environ: Mapping[str, str]
+    prefix: Sequence[str], comment: str, environ: Mapping[str, str] | None = None
 ) -> tuple[str, str] | None:
-    """Return id and cluster of the job with a comment, where the queue has one.
+    """Return id and cluster of the job with a comment; two empty texts where there is none.
 
-    After an sbatch that did not answer it says whether the job was accepted.
+    After an sbatch that did not answer it says whether the job was accepted. None where Slurm does
+    not answer. A job that has ended is listed for MinJobAge.
     """
-    argv = (*prefix, "squeue", "--me", "--noheader", "--format=%i|%k")
+    argv = (*prefix, "squeue", "--me", "--states=all", "--noheader", "--format=%i|%k")
     answer = commands.RunningCommand(argv, environ).result(LIMIT)
-    for line in answer.out.splitlines() if answer.code == 0 else ():
+    if answer.code != 0:
+        return None
+    for line in answer.out.splitlines():
         job, _, text = line.partition("|")
         if text.strip() == comment:
             return job.strip(), ""
-    return None
+    return "", ""
 
 
 def partitions(prefix: Sequence[str], environ: Mapping[str, str]) -> list[str]:

@@ -31,6 +31,43 @@ def run_folder(home: Path, job: SlurmJob, own: Status | None) -> Path:
     return folder
 
 
+def interrupted(home: Path, squeue: str, submitted_at: float) -> tuple[Path, EngineJob]:
+    """Return the folder of a run whose start ended before it knew the job; `squeue` is a script."""
+    folder = run_folder(home, SlurmJob(id="7", state="RUNNING", started_at=time.time()), None)
+    program = home / "squeue"
+    program.write_text(f"#!/bin/sh\n{squeue}\n")
+    program.chmod(0o755)
+    job = EngineJob(
+        name="slurm", comment="safelaunch:run-1", submitted_at=submitted_at, prefix=[str(program)]
+    )
+    job.write(str(folder / "node-0"))
+    return folder, job
+
+
+def test_a_start_that_was_interrupted_finds_its_job_by_the_comment(tmp_path: Path) -> None:
+    squeue = "echo '7|safelaunch:run-1'; echo '8|other'"
+    folder, _ = interrupted(tmp_path, squeue, time.time())
+    (node,) = nodes.nodes(str(folder))
+    job = EngineJob.read(str(folder / "node-0"))
+    assert (job and job.job, node.status.state) == ("7", "pending")
+
+
+@pytest.mark.parametrize(
+    ("squeue", "age", "state"),
+    [
+        ("echo '8|other'", 0.0, "pending"),
+        ("echo '8|other'", 1000.0, "lost"),
+        ("exit 1", 1000.0, "unknown"),
+    ],
+    ids=["not yet", "not there", "no answer"],
+)
+def test_a_start_that_was_interrupted_is_lost_once_slurm_says_that_it_has_no_job(
+    tmp_path: Path, squeue: str, age: float, state: str
+) -> None:
+    folder, _ = interrupted(tmp_path, squeue, time.time() - age)
+    assert [node.status.state for node in nodes.nodes(str(folder))] == [state]
+
+
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
