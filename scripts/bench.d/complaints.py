@@ -1,10 +1,12 @@
 """Real launch lines in folders of checkouts: what `check` complains of, for a person to judge.
 
 The folders are named on the command line; nothing of their text is in this repository. The lines
-are those that their scripts start, recorded in isolation with stubs in place of launchers. Every
-complaint goes to stderr, once for each text, with the lines that it is about. The machine has eight
-GPUs by what a stand-in for nvidia-smi says; SAFELAUNCH_BENCH_PROGRAMS names a folder of programs,
-such as the `bin` of an environment with the projects' libraries, that comes first on PATH.
+are those that their scripts start, recorded in isolation with stubs in place of launchers;
+SAFELAUNCH_BENCH_LINES limits how many of each folder, taken evenly. Each line goes to stderr when
+it is judged, so that a run that is cut off has shown something, and every complaint at the end,
+once for each text. The machine has eight GPUs by what a stand-in for nvidia-smi says;
+SAFELAUNCH_BENCH_PROGRAMS names a folder of programs, such as the `bin` of an environment with the
+projects' libraries, that comes first on PATH.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
     from safelaunch.importer.findings import ScriptLaunch
 
-PROGRAMS = "SAFELAUNCH_BENCH_PROGRAMS"
+PROGRAMS, LINES = "SAFELAUNCH_BENCH_PROGRAMS", "SAFELAUNCH_BENCH_LINES"
 _GPUS = 8
 _LIMIT = 120  # seconds
 
@@ -49,14 +51,14 @@ def complaints(folders: Sequence[str]) -> Iterator[Row]:
     with home() as (folder, env):
         path = [os.environ.get(PROGRAMS, ""), _nvidia_smi(folder), env.get("PATH", os.defpath)]
         env["PATH"] = os.pathsep.join(filter(None, path))
-        # a script that makes its folder makes it in the recording alone
-        launches = {
-            _key(launch): launch
-            for launch in recorded_launches(folders)
-            if os.path.isdir(launch.folder)
-        }
+        launches = [launch for folder in folders for launch in _sample(folder)]
+        checked = []
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            checked = [*pool.map(partial(_check, env=env), launches.values())]
+            for result in pool.map(partial(_check, env=env), launches):
+                checked.append(result)
+                print(f"exit {result.code}: {result.line}", file=sys.stderr)
+                for name, status, evidence in result.complaints:
+                    print(f"    {status} {name}: {evidence}", file=sys.stderr, flush=True)
     lines: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for result in checked:
         for complaint in result.complaints:
@@ -70,6 +72,18 @@ def complaints(folders: Sequence[str]) -> Iterator[Row]:
     shown = ", ".join(f"exit {code}: {count}" for code, count in sorted(codes.items()))
     is_sound = not codes.keys() - {0, 2, 3}
     yield Row("`check` of real lines", f"{len(checked)} lines: {shown}", "no other exit", is_sound)
+
+
+def _sample(folder: str) -> list[ScriptLaunch]:
+    """Return the different launches below a folder, or as many of them as are asked for."""
+    # a script that makes its folder makes it in the recording alone
+    launches = {
+        _key(launch): launch
+        for launch in recorded_launches([folder])
+        if os.path.isdir(launch.folder)
+    }
+    count = min(len(launches), int(os.environ.get(LINES, len(launches))))
+    return [[*launches.values()][i * len(launches) // count] for i in range(count)]
 
 
 def _key(launch: ScriptLaunch) -> tuple[object, ...]:
@@ -96,15 +110,12 @@ def _check(launch: ScriptLaunch, env: Mapping[str, str]) -> Checked:
     own = {n: v for n, v in launch.env.items() if v is not None and CALLER_VALUE not in v}
     words = [f"{name}={value}" for name, value in own.items()] + [*launch.words]
     argv = [SAFELAUNCH, "check", "--json", "--", *words]
-    done = subprocess.run(
-        argv,
-        cwd=launch.folder,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=_LIMIT,
-        check=False,
-    )
+    line = " ".join(map(quote, words))
+    start = partial(subprocess.run, cwd=launch.folder, env=env, capture_output=True, text=True)
+    try:
+        done = start(argv, timeout=_LIMIT, check=False)
+    except subprocess.TimeoutExpired as e:
+        return Checked(line, -1, (("refused", "no answer", str(e)),))
     results: list[dict[str, Any]] = []
     if done.stdout.startswith("{"):
         results = json.loads(done.stdout).get("results", [])
@@ -115,4 +126,4 @@ def _check(launch: ScriptLaunch, env: Mapping[str, str]) -> Checked:
         complained.append(
             ("refused", f"exit {done.returncode}", done.stderr.partition("\nhint:")[0])
         )
-    return Checked(" ".join(map(quote, words)), done.returncode, tuple(complained))
+    return Checked(line, done.returncode, tuple(complained))
