@@ -41,6 +41,10 @@ _REFUSED = frozenset({
 })  # fmt: skip
 # torch names one version of each; another one is often installed on purpose, NCCL's most of all
 _REPLACED = "nvidia-"
+# Libraries that others work through, as TRL through vLLM: the version that an extra names counts.
+# A program has other uses for the rest, such as timm (transformers 4.57.6: timm<=1.0.19, for models
+# of its own), and torch says which Triton (deepspeed 0.17.6: triton==2.1.0, for its own kernels).
+_INTEGRATIONS = frozenset(RECORDED) - {"triton"}
 
 
 class Wish(NamedTuple):
@@ -157,7 +161,7 @@ def _wishes(
         for requirement in filter(None, map(_parse, requires.get(by, ()))):
             name = normalize(requirement.name)
             is_active = _applies(requirement, environment, {"", *extras[by]})
-            is_optional = not is_active and name in roots
+            is_optional = not is_active and name in roots and name in _INTEGRATIONS
             if not is_active and not (is_optional and _applies(requirement, environment, {name})):
                 continue
             wishes.setdefault(name, []).append(Wish(by, requirement.specifier, is_optional))

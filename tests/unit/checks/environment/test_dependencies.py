@@ -26,6 +26,7 @@ TRL = [
 TRANSFORMERS = [
     "filelock", "huggingface-hub<1.0,>=0.34.0", "numpy>=1.17", "tokenizers<=0.23.0,>=0.22.0",
     'torch>=2.2; extra == "torch"', 'accelerate>=0.26.0; extra == "accelerate"',
+    'timm!=1.0.18,<=1.0.19; extra == "timm"',
 ]  # fmt: skip
 DATASETS = ["fsspec[http]<=2025.9.0,>=2023.1.0", "pyarrow>=15.0.0", "numpy>=1.17"]
 MET = {
@@ -33,7 +34,10 @@ MET = {
     "filelock": "3.19", "huggingface-hub": "0.35.0", "numpy": "2.2.0", "tokenizers": "0.22.1",
     "pyarrow": "21.0.0", "fsspec": "2025.3.0",
 }  # fmt: skip
-REQUIRES = {"trl": TRL, "transformers": TRANSFORMERS, "datasets": DATASETS}
+DEEPSPEED = ["hjson", 'triton==2.1.0; extra == "triton"']
+REQUIRES = {
+    "trl": TRL, "transformers": TRANSFORMERS, "datasets": DATASETS, "deepspeed": DEEPSPEED,
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -134,6 +138,9 @@ SILENT = {
     "of an import that may fail": ("try:\n    import trl\nexcept ImportError:\n    pass\n",
                                    {"datasets": "1.0"}),
     "of an extra that nobody uses": ("import trl\n", {"vllm": "0.6.0", "ruff": "0.9"}),
+    "of the triton that torch has": ("import deepspeed, triton\n",
+                                     {"deepspeed": "0.17.6", "hjson": "3", "triton": "3.4.0"}),
+    "of an extra for other models": ("import transformers, timm\n", {"timm": "1.0.31"}),
 }  # fmt: skip
 
 
