@@ -62,7 +62,10 @@ def option_problems(script_options: ScriptOptions, args: Args) -> Iterator[Optio
     is_file = len(words) == 1 and words[0].endswith((".json", ".yaml", ".yml"))
     if is_file and script_options.kind == option_model.HF:
         return  # HfArgumentParser reads all options from this file
-    if any(word in _LAST_WORDS or word.startswith("@") or word.endswith("=--") for word in words):
+    names = script_options.names()
+    # a program may have an option of its own by such a name, as LLaVA's `--version v1`
+    ends = {word for word in _LAST_WORDS if word not in names or names[word].is_switch}
+    if any(word in ends or word.startswith("@") or word.endswith("=--") for word in words):
         return
     is_help = (len(word) > len("--h") and "--help".startswith(word) for word in words)
     if script_options.allows_abbreviations and any(is_help):

@@ -213,6 +213,17 @@ def test_nothing_is_said_after_words_that_change_the_rules(tmp_path: Path, words
     assert problems(tmp_path, SCRIPT, f"--nothing {words}") == []
 
 
+@pytest.mark.parametrize("words", ["--version v1", "-h 32", "--version"])
+def test_an_own_option_by_the_name_of_help_or_version_ends_nothing(
+    tmp_path: Path, words: str
+) -> None:
+    own = SCRIPT.replace("ArgumentParser()", "ArgumentParser(add_help=False)").replace(
+        "args =", 'p.add_argument("--version", "-h")\n    args ='
+    )
+    found = problems(tmp_path, own, f"--output_dir x --nothing 1 {words}")
+    assert "the script has no option `--nothing`" in [problem.message for problem in found]
+
+
 @pytest.mark.parametrize(
     "words",
     [
