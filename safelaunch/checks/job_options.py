@@ -25,7 +25,7 @@ HIDDEN = "***"  # a value that the facts of a host leave out
 
 def options(job: Job) -> Options:
     """Return the options of the job's program; dashes in names are underscores."""
-    return {**parse(Args(words=job.command)), **parse(job.args)}
+    return {**parse(Args(words=job.command)), **parse(script_args(job))}
 
 
 def with_launcher(job: Job) -> Options:
@@ -44,7 +44,19 @@ def parse(args: Args) -> Options:
 
 def program_args(job: Job) -> list[Args]:
     """Return the arguments of the job's program, for the functions of option_roles."""
-    return [Args(words=job.command), job.args]
+    return [Args(words=job.command), script_args(job)]
+
+
+def script_args(job: Job) -> Args:
+    """Return the arguments of the job's program up to a `--`.
+
+    Behind it a script has no options: they are those of a program that it starts, often on another
+    machine (`submit.py --cluster a -- accelerate launch train.py --model_name_or_path /share/m`).
+    """
+    words = job.args.words
+    if job.command or job.args.is_mapping or "--" not in words:
+        return job.args
+    return Args(words=words[: words.index("--")])
 
 
 def first_value(options: Options, *names: str) -> str | None:

@@ -96,7 +96,8 @@ def _program_ports(host: HostContext) -> Iterator[FixedPort]:
     job = host.job
     name, words = _program_of(job)
     program = _PROGRAMS.get(name)
-    options = {**job_options.parse(Args(words=tuple(words))), **job_options.parse(job.args)}
+    own = job_options.script_args(job)
+    options = {**job_options.parse(Args(words=tuple(words))), **job_options.parse(own)}
     if program is None or (name == "ray start" and "head" not in options):
         return
     is_rendezvous = program.option == _RENDEZVOUS_OPTION

@@ -40,6 +40,24 @@ def test_data_that_exists_passes(project: Project, file: str) -> None:
     assert statuses(project, DATA) == ["ok"]
 
 
+SUBMITTED = "[--train_file, a.csv, --, accelerate, launch, --train_file, /share/a.csv, --model, /m]"
+
+
+@pytest.mark.parametrize(("name", "expected"), [
+    ("data-files", ["`args` name the data a.csv, which does not exist"]), ("models", []),
+])  # fmt: skip
+def test_options_of_a_program_that_the_script_submits_are_not_judged(
+    project: Project, name: str, expected: list[str]
+) -> None:
+    context = local_context(project, JOB + f"args: {SUBMITTED}\n")
+    assert [r.evidence for r in results_of(context, name)] == expected
+
+
+def test_options_of_the_program_that_a_command_starts_are_judged(project: Project) -> None:
+    words = "command: [uv, run, --, python, src/train.py, --train_file, data/a.jsonl]\n"
+    assert statuses(project, f"launcher: command\n{words}") == ["warn"]
+
+
 def test_data_that_setup_may_fetch_is_not_missed(project: Project) -> None:
     assert statuses(project, DATA + "setup: curl -O https://example.org/a.jsonl\n") == []
 
