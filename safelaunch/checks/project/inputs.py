@@ -170,18 +170,29 @@ def _configs(host: HostContext) -> list[tuple[str, bool]]:
     return [*((path, True) for path in own), *((path, False) for path in files)]
 
 
-@check("configs", asks=lambda host: [("path", path) for path, _ in _configs(host)], quick=True)
+def _config_questions(host: HostContext) -> Iterator[Question]:
+    for path, _ in _configs(host):
+        yield ("path", path)
+        if job_paths.is_glob(path):
+            yield ("glob", path)
+
+
+@check("configs", asks=_config_questions, quick=True)
 def configs(host: HostContext) -> Iterator[Answer]:
     """Whether the configuration files that the arguments name exist."""
     existing = []
     for path, is_launchers in _configs(host):
-        if job_paths.answer(host, "path", path)["kind"] is not None:
+        is_pattern = job_paths.is_glob(path)
+        if job_paths.answer(host, "path", path)["kind"] is not None or (
+            is_pattern and job_paths.glob_matches(host, path)[0]  # the program expands it
+        ):
             existing.append(path)
             continue
         # `setup` may write it, and only the launcher certainly reads its own
         answer = fail if is_launchers and not host.plan.setup else warn
         option = "`launcher_args`" if is_launchers else "`args`"
-        yield answer(f"{option} names {path}, which does not exist", how_to_provide(host, path))
+        why = "nothing matches" if is_pattern else "does not exist"
+        yield answer(f"{option} names {path}, which {why}", how_to_provide(host, path))
     if existing:
         verb = "exists" if len(existing) == 1 else "exist"
         yield ok(f"{', '.join(existing[:_SHOWN])} {verb}")

@@ -220,6 +220,18 @@ def test_a_configuration_that_is_not_there_is_a_warning(project: Project) -> Non
     }
 
 
+def test_a_pattern_of_configurations_must_match(project: Project) -> None:
+    project.write("{}", "in/a-0-of-2.json")
+    job = TORCHRUN + "args: {config: 'in/a-*-of-2.json', other: 'in/b-*.json'}\n"
+    results = {
+        each.status: each.evidence for each in results_of(local_context(project, job), "configs")
+    }
+    assert results == {
+        "warn": "`args` names in/b-*.json, which nothing matches",
+        "ok": "in/a-*-of-2.json exists",
+    }
+
+
 def test_the_launchers_own_configuration_is_needed(project: Project) -> None:
     job = TORCHRUN.replace("torchrun", "accelerate") + "launcher_args: {config_file: a.yaml}\n"
     assert result_of(local_context(project, job, is_quick=True), "configs").status == "fail"
