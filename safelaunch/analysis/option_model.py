@@ -42,6 +42,7 @@ class Option(NamedTuple):
     default_is_true: bool = False  # its default is true, or counts as true
     accepts_none: bool = False  # `none` and `null` too, whatever the type
     lacks_default: bool = False  # a field of a dataclass that a settings file must set
+    has_choices: bool = False  # also those that are computed, which `choices` lacks
 
     @property
     def is_switch(self) -> bool:

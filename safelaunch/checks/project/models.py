@@ -11,6 +11,7 @@ from safelaunch import launchers
 from safelaunch.checks import job_options, job_paths
 from safelaunch.checks.answers import Answer, NotKnown, Question, fail, ok, warn
 from safelaunch.checks.job_paths import how_to_provide
+from safelaunch.checks.project_libraries import library_paths
 from safelaunch.checks.registry import check
 from safelaunch.runtime.units import job_size
 
@@ -127,6 +128,8 @@ def hub(host: HostContext) -> Iterator[Answer]:
         if entry["cached"]:
             cached.append(name)
             continue
+        if name in _chosen_values(host):
+            continue
         online = f"`hub: online`, or the address of a mirror, in the entry of {host.name}"
         if host.is_local:
             online = f"env: {{{', '.join(f'{variable}: null' for variable in _OFFLINE)}}}"
@@ -138,6 +141,18 @@ def hub(host: HostContext) -> Iterator[Answer]:
         )
     if cached:
         yield ok(f"{why}; {', '.join(cached)} is in the cache")
+
+
+def _chosen_values(host: HostContext) -> set[str]:
+    """Return the values of options that take one of a fixed set: names of architectures, no ids."""
+    try:
+        accepted = host.context.project_files.options(lambda: library_paths(host.context))
+    except NotKnown:
+        return set()
+    options = [] if accepted is None else accepted.options
+    fixed = [name for o in options if o.choices or o.has_choices for name in o.names]
+    values = job_options.options(host.job)
+    return {value for name in fixed for value in values.get(name.lstrip("-").replace("-", "_"), ())}
 
 
 def _download(host: HostContext, kind: str, name: str) -> str:

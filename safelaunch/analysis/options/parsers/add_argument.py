@@ -90,6 +90,7 @@ def _option(module: Module, call: ast.Call, values: dict[str, str], *, is_certai
         choices=_choices(module, keywords, value_type) if is_whole else (),
         required=is_required and is_whole and is_certain,
         default_is_true="default" in keywords and bool(module.literal(keywords["default"])),
+        has_choices="choices" in keywords and module.literal(keywords["choices"]) is not None,
     )
 
 

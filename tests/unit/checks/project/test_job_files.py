@@ -1007,6 +1007,22 @@ def test_an_id_offline_must_be_in_the_cache(project: Project) -> None:
     assert "safelaunch push data --host gpu1" in results[0].hint
 
 
+CHOSEN = """
+import argparse
+SIZES = {f"org/{name}": name for name in ("name",)}
+parser = argparse.ArgumentParser()
+parser.add_argument("--model_name_or_path", choices=list(SIZES))
+parser.add_argument("--dataset_name")
+args = parser.parse_args()
+"""
+
+
+def test_one_of_a_fixed_set_is_no_id(project: Project) -> None:
+    project.write(CHOSEN, "train.py")
+    [result] = results_of(remote_context(project, HUB + OFFLINE, cached()), "hub")
+    assert "data set org/data is not in the cache" in result.evidence
+
+
 def test_online_an_id_is_fetched(project: Project) -> None:
     assert results_of(remote_context(project, HUB, cached()), "hub") == []
     assert (
