@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from safelaunch.plan.gates import SelectedVariables
 
 _SHELL_SYNTAX = re.compile(r"(?<!\\)\$(\w|\{|\()|^~(/|$)|/~/|`[^`]+`")
+# what OmegaConf resolves and no shell can: ${model.lr}, ${.lr}, ${now:%Y-%m-%d}, ${oc.env:HOME}
+# https://omegaconf.readthedocs.io/en/latest/usage.html#variable-interpolation
+_INTERPOLATION = re.compile(r"\$\{(?:\w*\.[\w.]+|[\w.]+:(?![-=+?\s\d])[^{}]*)\}")
 _SHELLS = ("bash", "sh", "dash", "zsh")
 _SHELL_TEXT = re.compile(r"-[a-z]*c")
 # at the beginning of a word or of a value in it; an address such as s3://x has a longer scheme
@@ -37,7 +40,8 @@ def unexpanded(job: Job, project: str) -> Iterator[PlanWarning]:
         # a variable may have the text, or a part of it, for the script that starts the shell
         if word and any(word in text for text in shell_texts):
             continue
-        if _SHELL_SYNTAX.search(word.removeprefix(project)) and where != str(BUILT_IN):
+        text = _INTERPOLATION.sub("", word.removeprefix(project))
+        if _SHELL_SYNTAX.search(text) and where != str(BUILT_IN):
             what = "is taken literally: `$` and `~` are never expanded"
             yield PlanWarning("not-expanded", f"`{_shorten(word)}` in `{key}` {what}", where)
 

@@ -319,10 +319,21 @@ def test_the_name_defaults_to_the_file(project: Project) -> None:
     assert project.resolve(PYTHON, name="my job (2).yaml").job.name == "my-job-2"
 
 
-@pytest.mark.parametrize("text", ["$HOME/x", "~/x", "`id`", "${A}", "$(id)"])
+@pytest.mark.parametrize("text", [
+    "$HOME/x", "~/x", "`id`", "${A}", "$(id)", "${A:-x}", "${A:0:2}", "${a.b}/$A",
+])  # fmt: skip
 def test_what_looks_expanded_is_warned_about(text: str, project: Project) -> None:
     plan = project.plan(f"{PYTHON}args: {{a: '{text}'}}\n")
     assert [w.id for w in plan.warnings] == ["not-expanded"]
+
+
+@pytest.mark.parametrize("text", [
+    "${model.lr}", "${.lr}", "${..lr}", "out/${now:%Y-%m-%d}/${hydra:job.num}", "${oc.env:HOME}",
+    "${oc.env:HOME,none}",
+])  # fmt: skip
+def test_what_omegaconf_resolves_is_not_warned_about(text: str, project: Project) -> None:
+    plan = project.plan(f"{PYTHON}args: ['hydra.run.dir={text}']\n")
+    assert list(plan.warnings) == []
 
 
 @pytest.mark.parametrize(
