@@ -180,6 +180,10 @@ class ProjectFiles:
         except OSError:
             return False
 
+    def any_mentions(self, word: bytes) -> bool:
+        """Whether any file that the program imports of its project has a word. Raises NotKnown."""
+        return any(word in (self._trees.data(path) or b"") for path in self.imports.files)
+
     @cached_property
     def resumes_by_itself(self) -> bool:
         """Whether the program starts its trainer without a look at `resume_from_checkpoint`.

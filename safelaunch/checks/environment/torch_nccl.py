@@ -8,10 +8,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from safelaunch import launchers
 from safelaunch.checks import job_options, visible_gpus
 from safelaunch.checks.answers import Answer, NotKnown, fail, ok, warn
 from safelaunch.checks.environment import cuda_compat, pip_commands
 from safelaunch.checks.registry import check
+from safelaunch.runtime.packages import RECORDED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +25,15 @@ _COMPAT = "/usr/local/cuda/compat/libcuda.so.1"
 _FORWARD = "https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html"
 _TWO_NCCLS = "https://github.com/pytorch/pytorch/issues/186591"
 _NCCL_WHEEL = re.compile(r"nvidia-nccl-cu\d+")
+# modules of libraries that load torch, and of others that a program has without it
+_WITH_TORCH = {name.replace("-", "_") for name in RECORDED} - {"numpy", "ray", "datasets"}
+_WITHOUT_TORCH = frozenset((
+    "numpy", "pandas", "scipy", "sklearn", "matplotlib", "seaborn", "PIL", "cv2", "pyarrow",
+    "requests", "httpx", "aiohttp", "openai", "anthropic", "tiktoken", "tqdm", "rich", "click",
+    "yaml", "regex", "nltk", "jieba", "sacrebleu", "jsonlines", "pydantic", "dotenv", "backoff",
+    "tenacity", "boto3", "botocore", "beaker", "pycocotools", "pycocoevalcap", "psutil",
+    "build", "twine", "pip", "jax", "jaxlib", "flax", "optax", "tensorflow", "keras", "paddle",
+))  # fmt: skip
 _SWITCHES = ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE")
 
 
@@ -30,12 +41,34 @@ def _may_use_torch(host: HostContext) -> bool:
     """Whether the job may use torch on GPUs."""
     if host.node is not None and not host.runs_python:
         return False
-    return visible_gpus.needs_gpu(host) is not False
+    return visible_gpus.needs_gpu(host) is not False and _uses_torch(host) is not False
 
 
 def _fail_or_warn(host: HostContext) -> Callable[..., Answer]:
     """Return `fail` where the job certainly needs CUDA, else `warn`."""
-    return fail if host.node is not None and visible_gpus.needs_gpu(host) else warn
+    is_certain = host.node is not None and visible_gpus.needs_gpu(host) and _uses_torch(host)
+    return fail if is_certain else warn
+
+
+def _uses_torch(host: HostContext) -> bool | None:
+    """Whether the job's program imports torch; None where its libraries do not say so.
+
+    A program that nobody can read is taken to do so.
+    """
+    if host.node is None or launchers.load(host.job.launcher).imports(host.job):
+        return True
+    files = host.context.project_files
+    try:
+        imports = files.imports
+    except NotKnown:
+        return (host.job.module or "").partition(".")[0] not in _WITHOUT_TORCH
+    names = {module.name for module in imports.third_party}
+    if not names.isdisjoint(_WITH_TORCH) or any(name.startswith("torch") for name in names):
+        return True
+    if imports.unread or imports.path_changed or not imports.is_complete:
+        return True
+    is_free = names <= _WITHOUT_TORCH and not files.any_mentions(b"torch")
+    return False if is_free else None
 
 
 @check("torch-build", job=False, source=pip_commands.SOURCE)

@@ -176,6 +176,24 @@ def test_what_torch_is_built_for(
     assert result.status == status
 
 
+PYTHON = "launcher: python\nscript: train.py\ngpus: 1\n"
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ("import torch\n", ["fail"]), ("from transformers import pipeline\n", ["fail"]),
+    ("import unheard\n", ["warn"]), ("import json, numpy\n", []), ("import jax\n", []),
+    ("def main():\n    import torch\n", ["fail"]), ("import numpy, helper\n", ["fail"]),
+    ("import os\nos.system('torchrun x.py')\n", ["warn"]),
+])  # fmt: skip
+def test_a_build_for_the_cpu_matters_where_the_program_imports_torch(
+    project: Project, text: str, expected: list[str]
+) -> None:
+    project.write(text, "train.py")
+    project.write("def load():\n    from torch import load\n", "helper.py")
+    facts = box(RTX5090, torch=torch("2.8.0+cpu", None, []))
+    assert [r.status for r in run_checks(project, PYTHON, facts, "torch-build")] == expected
+
+
 def test_torch_for_the_cpu_passes_without_gpus(project: Project) -> None:
     facts = box(torch=torch("2.8.0+cpu", None, None, None))
     assert run_checks(project, TORCHRUN, facts, "torch-build") == []
