@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import socket
+import stat
 import subprocess
 import tempfile
 from pathlib import Path
@@ -32,10 +33,22 @@ def missing(*, accounting: bool = False) -> str | None:
     programs = ["sbatch", "slurmctld", "slurmd", "munged"]
     if any(shutil.which(program, path=SEARCH) is None for program in programs):
         return "no Slurm here: apt-get install slurm-wlm munge"
+    if not _can_make_devices():
+        return "no devices can be made here, which stand for GPUs"
     database = ["slurmdbd", "mariadbd", "mariadb-install-db"]
     if accounting and any(shutil.which(program, path=SEARCH) is None for program in database):
         return "no accounting of Slurm here: apt-get install slurmdbd mariadb-server"
     return None
+
+
+def _can_make_devices() -> bool:
+    """Whether this machine lets root make a character device, as start.sh does."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # noqa: S108 - as a cluster's
+        try:
+            os.mknod(f"{folder}/null", 0o600 | stat.S_IFCHR, os.makedev(1, 3))
+        except OSError:
+            return False
+    return True
 
 
 class Slurm:
