@@ -298,8 +298,13 @@ class ShownRun(StatusSummary):
     code: CodeRecord | None = None  # the code that it was launched with, where that is recorded
 
 
-def show(run: Run, status: Status, ranks: Mapping[str, int]) -> ShownRun:
-    """Return a run as `show --json` prints it."""
+def show(
+    run: Run, status: Status, ranks: Mapping[str, int], why: Failure | None = None
+) -> ShownRun:
+    """Return a run as `show --json` prints it.
+
+    `why` is the failure that only the engine of the run tells of.
+    """
     mirror = mirror_record(run)
     shown = ShownRun(
         version=1,
@@ -311,7 +316,7 @@ def show(run: Run, status: Status, ranks: Mapping[str, int]) -> ShownRun:
         host=mirror.host or "localhost",
         run_dir=mirror.run_dir or run.node_dir,
         pids=_pids(status, ranks),
-        failure=failure(run, status),
+        failure=failure(run, status) or why,
     )
     code = CodeRecord.read(run.node_dir)
     if code is None:

@@ -39,7 +39,7 @@ def command(run: str | None, as_json: bool) -> int:
     """Show one run: state, exit code, processes, progress, failure, versions, files."""
     access = catalog().find(run)
     record, status = access.record, access.status()
-    shown = store.show(record, status, access.ranks())
+    shown = store.show(record, status, access.ranks(), access.failure(status))
     if as_json:
         print_json(shown.to_json())
         return 0

@@ -41,7 +41,9 @@ def command(
     access = catalog().find_live(run, unique=True, hosts=hosts, hosts_path=hosts_path)
     status, had_ended = access.stop(grace)
     if as_json:
-        print_json(store.show(access.record, status, access.ranks()).to_json())
+        print_json(
+            store.show(access.record, status, access.ranks(), access.failure(status)).to_json()
+        )
     if status.state == "unknown":
         raise RunError(str(status.reason), where=access.id, hint="stop it on its host")
     if status.alive:

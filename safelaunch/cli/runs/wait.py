@@ -41,7 +41,9 @@ def command(run: str | None, timeout: float | None, as_json: bool) -> int:
     if not access.is_over(status):
         say(f"{access.id}: {_NOT_OVER.get(status.state, 'still running')}")
     if as_json:
-        print_json(store.show(access.record, status, access.ranks()).to_json())
+        print_json(
+            store.show(access.record, status, access.ranks(), access.failure(status)).to_json()
+        )
     if status.state in ("running", "pending"):
         return 1
     return outcome(access, status)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
+from safelaunch.cli.runs import show
 from safelaunch.runtime.engines import nodes
 from safelaunch.runtime.engines.slurm import batch_log
 from safelaunch.runtime.engines.slurm.jobs import SlurmJob
@@ -16,19 +18,31 @@ from safelaunch.runtime.records import EngineJob, RunRecord, Status
 if TYPE_CHECKING:
     from pathlib import Path
 
+RUN = "run-20260102-030405-abcd"
+
 
 def run_folder(home: Path, job: SlurmJob, own: Status | None) -> Path:
     """Return the folder of a run of one node, about whose job Slurm has just been asked."""
-    folder = home / "runs" / "run-1"
+    folder = home / "runs" / RUN
     node = folder / "node-0"
     node.mkdir(parents=True)
     EngineJob(name="slurm", job="7").write(str(node))
-    RunRecord(id="run-1", name="run").write(str(node))
+    RunRecord(id=RUN, name="run").write(str(node))
     if own is not None:
         own.write(str(node))
     answer = SlurmAnswer(job=job, asked_at=time.time(), wanted_at=time.time())
     SlurmAnswers(version=1, answers={"7": answer}).write(str(home))
     return folder
+
+
+def test_a_failure_that_only_slurm_tells_of_is_in_the_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = SlurmJob(id="7", state="TIMEOUT", time_limit=60.0)
+    run_folder(tmp_path, job, Status(id=RUN, state="lost", started_at=time.time()))
+    monkeypatch.setenv("SAFELAUNCH_HOME", str(tmp_path))
+    show.command.main(["--json"], standalone_mode=False)
+    assert json.loads(capsys.readouterr().out)["failure"]["class"] == "time-limit"
 
 
 def interrupted(home: Path, squeue: str, submitted_at: float) -> tuple[Path, EngineJob]:
@@ -38,14 +52,14 @@ def interrupted(home: Path, squeue: str, submitted_at: float) -> tuple[Path, Eng
     program.write_text(f"#!/bin/sh\n{squeue}\n")
     program.chmod(0o755)
     job = EngineJob(
-        name="slurm", comment="safelaunch:run-1", submitted_at=submitted_at, prefix=[str(program)]
+        name="slurm", comment=f"safelaunch:{RUN}", submitted_at=submitted_at, prefix=[str(program)]
     )
     job.write(str(folder / "node-0"))
     return folder, job
 
 
 def test_a_start_that_was_interrupted_finds_its_job_by_the_comment(tmp_path: Path) -> None:
-    squeue = "echo '7|safelaunch:run-1'; echo '8|other'"
+    squeue = f"echo '7|safelaunch:{RUN}'; echo '8|other'"
     folder, _ = interrupted(tmp_path, squeue, time.time())
     (node,) = nodes.nodes(str(folder))
     job = EngineJob.read(str(folder / "node-0"))
@@ -80,7 +94,7 @@ def test_a_start_that_was_interrupted_is_lost_once_slurm_says_that_it_has_no_job
 def test_slurms_log_tells_of_a_kill_for_memory_that_no_state_of_the_job_shows(
     tmp_path: Path, line: str, expected: str
 ) -> None:
-    own = Status(id="run-1", state="lost", started_at=time.time())
+    own = Status(id=RUN, state="lost", started_at=time.time())
     folder = run_folder(tmp_path, SlurmJob(id="7", state="FAILED", exit_code=137), own)
     (folder / batch_log.NAME).write_text(f"{line}\n")
     (node,) = nodes.nodes(str(folder))
