@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 _LATE = (Slot.MASTER_ADDR, Slot.PORT, Slot.INTERFACE, Slot.THREADS)
 
 
+# in Slurm's words about a request that no partition can satisfy
+_LIMITED = ("node count", "node configuration", "memory", "time limit", "cpu")
+
+
 class EngineRequest(NamedTuple):
     """What runtime/engines/submission.py needs for the nodes of a run, and the bytes behind it."""
 
@@ -183,7 +187,11 @@ def submit(
 
 def _choices(words: str, block: Slurm, caller: Caller) -> str | None:
     """Return what there is instead of what the engine does not have; None where that is unknown."""
-    if "partition" not in words.lower():
+    words = words.lower()
+    if "account" in words or "qos" in words:
+        return "yours: sacctmgr show assoc user=$USER format=account,partition,qos"
+    has_limits = any(name in words for name in _LIMITED)
+    if "partition" not in words and not has_limits:
         return None
-    names = partitions(block.prefix, caller.environ)
+    names = partitions(block.prefix, caller.environ, with_limits=has_limits)
     return f"partitions here: {', '.join(names)}" if names else None

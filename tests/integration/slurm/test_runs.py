@@ -166,13 +166,21 @@ def test_a_job_that_slurm_queues_again_goes_on_as_the_same_run(
     assert [line for line in steps if "step" in line] == [f"[0] step {n}/6" for n in (4, 5, 6)]
 
 
+@pytest.mark.parametrize(
+    ("value", "refusal", "hint"),
+    [
+        ("partition=nowhere", "invalid partition", "main, urgent, old, down"),
+        ("mem=1TiB", "Memory specification", "main (2 nodes of 8 CPUs and 8192 MB, 1-00:00:00)"),
+    ],
+)
 def test_what_slurm_refuses_leaves_nothing_and_says_what_there_is(
-    place: Place, cluster: Slurm
+    place: Place, cluster: Slurm, value: str, refusal: str, hint: str
 ) -> None:
-    words = ("--set", "slurm.partition=nowhere")
+    words = ("--set", f"slurm.{value}")
     screen = place.cli("run", "--on", "slurm", job(place, WHO), *words, code=3)
-    assert "Slurm does not accept the job: invalid partition" in screen.stderr
-    assert "partitions here: main, urgent, old, down" in screen.stderr
+    text = " ".join(screen.stderr.split())
+    assert f"Slurm does not accept the job: {refusal}" in text
+    assert f"partitions here: {hint}" in text
     assert list((place.home / "runs").iterdir()) == []
     assert queue(cluster) == ""
 

@@ -64,8 +64,12 @@ def job_of_comment(
     return "", ""
 
 
-def partitions(prefix: Sequence[str], environ: Mapping[str, str]) -> list[str]:
-    """Return the names of all partitions; none where sinfo does not answer."""
-    argv = (*prefix, "sinfo", "--noheader", "--format=%R")
+def partitions(
+    prefix: Sequence[str], environ: Mapping[str, str], *, with_limits: bool = False
+) -> list[str]:
+    """Return the names of all partitions, or what they have; none where sinfo does not answer."""
+    form = "%R (%D nodes of %c CPUs and %m MB, %l)" if with_limits else "%R"
+    argv = (*prefix, "sinfo", "--noheader", f"--format={form}")
     answer = commands.RunningCommand(argv, environ).result(LIMIT)
-    return list(dict.fromkeys(answer.out.split())) if answer.code == 0 else []
+    lines = [line.strip() for line in answer.out.splitlines() if line.strip()]
+    return list(dict.fromkeys(lines)) if answer.code == 0 else []
