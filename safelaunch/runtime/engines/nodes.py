@@ -78,7 +78,7 @@ def nodes(folder: str) -> list[EngineNode]:
     now = time.time()
     result = []
     for number, status in own.items():
-        word = slurm.meaning(answer, status, now=now)
+        word = slurm.meaning(answer, status, life=_life(folder, number), now=now)
         shown = _shown(_status(folder, number, status), status, word)
         failure = _failure(word, hosts.get(number, "")) if shown.state == "failed" else None
         result.append(EngineNode(number, hosts.get(number, ""), shown, failure))
@@ -140,6 +140,12 @@ def _hosts(folder: str) -> Mapping[int, str]:
     run = RunRecord.read(os.path.join(folder, "node-0")) or RunRecord()
     is_joined = run.engine is not None and run.engine.is_joined
     return dict(enumerate(run.hosts)) if is_joined else {}
+
+
+def _life(folder: str, number: int) -> int | None:
+    """Return how often the job had been queued again when a node last joined the run."""
+    run = RunRecord.read(os.path.join(folder, f"node-{number}")) or RunRecord()
+    return run.engine.life if run.engine is not None and run.engine.is_joined else None
 
 
 def _status(folder: str, number: int, own: Status | None) -> Status:

@@ -146,17 +146,23 @@ class Meaning(Record):
 
 
 def meaning(
-    job: SlurmJob | None, status: Status | None, *, now: float | None = None, uid: int | None = None
+    job: SlurmJob | None,
+    status: Status | None,
+    *,
+    life: int | None = None,
+    now: float | None = None,
+    uid: int | None = None,
 ) -> Meaning:
     """Return what a job (None: Slurm has forgotten it) and the status of its run mean.
 
-    `now` and `uid` are the time and the user that look at it.
+    `life` is how often the job had been queued again when a node last joined the run, None where
+    that is not known; `now` and `uid` are the time and the user that look at it.
     """
     now = time.time() if now is None else now
-    own = _own_records(job, status)
+    own = _own_records(job, status, life)
     _, _, state, reason, class_name, remedy = next(
         row
-        for word in _engine_words(job, status, now)
+        for word in _engine_words(job, status, life, now)
         for row in TABLE
         if word in row[0] and any(record in row[1] for record in own)
     )
@@ -176,11 +182,12 @@ def meaning(
 # -- the two sides of the table --------------------------------------------------------------------
 
 
-def _own_records(job: SlurmJob | None, status: Status | None) -> tuple[str, ...]:
+def _own_records(job: SlurmJob | None, status: Status | None, life: int | None) -> tuple[str, ...]:
     """Return what the run's own record says of the life that the job is in."""
     sign = _last_sign(status)
     started = job.started_at if job is not None and job.restarts else None
-    if status is None or status.state == "pending":
+    is_earlier = job is not None and life is not None and life < job.restarts
+    if status is None or status.state == "pending" or is_earlier:
         return (NONE,)
     if started is not None and sign is not None and sign < started - SKEW:
         return (NONE,)  # the record of an earlier life
@@ -193,7 +200,9 @@ def _own_records(job: SlurmJob | None, status: Status | None) -> tuple[str, ...]
     return (OPEN,)  # also one on another machine, whose processes are not visible
 
 
-def _engine_words(job: SlurmJob | None, status: Status | None, now: float) -> Iterable[str]:
+def _engine_words(
+    job: SlurmJob | None, status: Status | None, life: int | None, now: float
+) -> Iterable[str]:
     """Yield what Slurm says, the most particular word first."""
     if job is None:
         yield FORGOTTEN
@@ -201,7 +210,7 @@ def _engine_words(job: SlurmJob | None, status: Status | None, now: float) -> It
     if not job.state:
         yield SILENT
         return
-    if _is_queued_again(job, status):
+    if _is_queued_again(job, status, life):
         yield AGAIN
     elif job.state in _GOING and not job.flags and now - (job.started_at or now) >= START_LIMIT:
         yield LATE
@@ -214,12 +223,14 @@ def _engine_words(job: SlurmJob | None, status: Status | None, now: float) -> It
     yield NEW_WORD
 
 
-def _is_queued_again(job: SlurmJob, status: Status | None) -> bool:
+def _is_queued_again(job: SlurmJob, status: Status | None, life: int | None) -> bool:
     """Whether a job waits after a first life, and the run has not reported a later one."""
     if job.state in (jobs.REQUEUED, "REQUEUE_FED", *_HOLDS):
         return True
     if job.state != jobs.PENDING or not job.restarts:
         return False
+    if life is not None:  # a node that has joined since then is newer than Slurm's answer
+        return life < job.restarts
     sign = _last_sign(status)
     return sign is None or job.submitted_at is None or sign < job.submitted_at + REQUEUE_DELAY
 

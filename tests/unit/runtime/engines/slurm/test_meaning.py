@@ -170,6 +170,14 @@ def test_an_answer_that_is_older_than_the_runs_end_does_not_hide_it(
     assert shown(engine, status("stopped", ended_at=ended)).state == state
 
 
+@pytest.mark.parametrize(("life", "state"), [(0, "pending"), (1, "running"), (2, "running")])
+def test_a_node_that_has_joined_since_the_requeue_is_newer_than_slurms_answer(
+    life: int, state: str
+) -> None:
+    engine = job("PENDING", restarts=1, submitted_at=NOW - 150, started_at=None)
+    assert meaning.meaning(engine, status("running"), life=life, now=NOW).state == state
+
+
 @pytest.mark.parametrize("own", ["stopped", "failed", "running"])
 def test_the_record_of_an_earlier_life_is_not_that_of_this_one(own: str) -> None:
     engine = job("RUNNING", restarts=1, started_at=NOW - 20)
