@@ -220,8 +220,8 @@ def test_an_own_option_by_the_name_of_help_or_version_ends_nothing(
     own = SCRIPT.replace("ArgumentParser()", "ArgumentParser(add_help=False)").replace(
         "args =", 'p.add_argument("--version", "-h")\n    args ='
     )
-    found = problems(tmp_path, own, f"--output_dir x --nothing 1 {words}")
-    assert "the script has no option `--nothing`" in [problem.message for problem in found]
+    shown = problems(tmp_path, own, f"--output_dir x --nothing 1 {words}")
+    assert "the script has no option `--nothing`" in [problem.message for problem in shown]
 
 
 @pytest.mark.parametrize(
