@@ -138,11 +138,12 @@ class RemoteRun(RunAccess):
         if len(self.places()) > 1 and request.node is None:
             from safelaunch.runs import merged_log
 
+            pool = self.pool  # here: each node's log is read by a thread of its own
             log = merged_log.lines(
                 self.places(),
                 request,
-                lambda place: stream_log.pieces(self.pool, self.record, place, request),
-                self.pool.report,
+                lambda place: stream_log.pieces(pool, self.record, place, request),
+                pool.report,
             )
         else:
             place = self.places()[0] if request.node is None else self.place(request.node)
