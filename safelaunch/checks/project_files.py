@@ -181,8 +181,13 @@ class ProjectFiles:
             return False
 
     def any_mentions(self, word: bytes) -> bool:
-        """Whether any file that the program imports of its project has a word. Raises NotKnown."""
-        return any(word in (self._trees.data(path) or b"") for path in self.imports.files)
+        """Whether any file that the program imports of its project has a word outside comments.
+
+        Raises NotKnown.
+        """
+        texts = (self._trees.data(path) or b"" for path in self.imports.files)
+        lines = (line for text in texts if word in text for line in text.splitlines())
+        return any(word in line.partition(b"#")[0] for line in lines)
 
     @cached_property
     def resumes_by_itself(self) -> bool:

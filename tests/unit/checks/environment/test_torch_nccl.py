@@ -183,7 +183,7 @@ PYTHON = "launcher: python\nscript: train.py\ngpus: 1\n"
     ("import torch\n", ["fail"]), ("from transformers import pipeline\n", ["fail"]),
     ("import unheard\n", ["warn"]), ("import json, numpy\n", []), ("import jax\n", []),
     ("def main():\n    import torch\n", ["fail"]), ("import numpy, helper\n", ["fail"]),
-    ("import os\nos.system('torchrun x.py')\n", ["warn"]),
+    ("import os\nos.system('torchrun x.py')\n", ["warn"]), ("import json  # no torch\n", []),
 ])  # fmt: skip
 def test_a_build_for_the_cpu_matters_where_the_program_imports_torch(
     project: Project, text: str, expected: list[str]
