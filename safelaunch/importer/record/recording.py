@@ -51,6 +51,7 @@ class Recording:
         self._stops: list[Stop] = []
         self._called: list[Sequence[str]] = []
         self._lines: set[int] = set()
+        self._absent: list[tuple[int, str]] = []  # line, and what is not there
         self._has_source = False
         self._arguments = arguments.arguments_read(text)
         self._own_lines = {number for number, _ in arguments.own_lines(text)}
@@ -91,6 +92,10 @@ class Recording:
         line = self._line(at, words[1:] if kind == "answer" else words)
         self._called.append(words)
         self._lines.add(line)
+        if kind in {"absent", "source"} and not os.path.isabs(words[-1]):
+            # calls of the same millisecond come in any order
+            self._absent.append((line, words[-1]))
+            self._findings.absent[:] = [path for _, path in sorted(self._absent)]
         note = self._note(kind, words, into)
         if note is not None:
             self._findings.note(line, *note)
@@ -134,8 +139,6 @@ class Recording:
         outcome = f"{ASSUMED} that it is there at the start"
         if kind == "source":
             self._has_source = True
-        if kind in {"absent", "source"} and not os.path.isabs(words[-1]):
-            self._findings.absent.append(words[-1])
         notes = {
             "no-op": (f"runs `{shown}`", _EMPTY_FOLDER if "clone" in words[1:2] else _NO_ANSWER),
             "no answer": (f"reads what `{words[0]}` prints", _EMPTY),

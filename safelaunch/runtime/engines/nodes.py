@@ -225,9 +225,7 @@ def stop(folder: str, grace: float) -> bool:
     if all(node.status.state in run_state.ENDED for node in nodes(folder)):
         return True
     job, numbers = _job(folder), list(_records(folder))
-    for number in numbers:
-        request = StopRequest(grace=grace, origin=run_state.caller())
-        request.write(os.path.join(folder, f"node-{number}"))
+    _request_stop(folder, numbers, grace)
     if job is None:
         return False
     if not job.job:  # supervisors that start later read the request
@@ -242,9 +240,19 @@ def stop(folder: str, grace: float) -> bool:
     deadline = time.monotonic() + CANCEL_PATIENCE
     while (state := _state(job)) and time.monotonic() < deadline:
         time.sleep(POLL)
-    if state is None or state == "":
+    if not state:
         _record_stop(folder, job, numbers)
     return False
+
+
+def _request_stop(folder: str, numbers: list[int], grace: float) -> None:
+    """Write a request to stop for the supervisor of each node."""
+    for number in numbers:
+        request = StopRequest(grace=grace, origin=run_state.caller())
+        try:
+            request.write(os.path.join(folder, f"node-{number}"))
+        except OSError:
+            pass  # a full disk: the engine ends them
 
 
 def _have_ended(folder: str) -> bool:
@@ -259,11 +267,8 @@ def _command(job: EngineJob, words: Sequence[str]) -> commands.CommandResult:
     return commands.run([*job.prefix, *words], limit=LIMIT)
 
 
-def _state(job: EngineJob) -> str | None:
-    """Return the state of a job that is in the queue, "" of one that is not.
-
-    None where the engine does not answer.
-    """
+def _state(job: EngineJob) -> str:
+    """Return the state of a job in the queue, "" of one that is not there, `unknown` if silent."""
     words = ["squeue", *_cluster(job), "--noheader", "--format=%T", f"--jobs={job.job}"]
     answer = _command(job, words)
     if answer.code == 0 or "invalid job id" in answer.err.lower():
@@ -273,6 +278,13 @@ def _state(job: EngineJob) -> str | None:
 
 def _record_stop(folder: str, job: EngineJob, numbers: list[int]) -> None:
     """Write down the stop of nodes that have recorded no end of their own."""
+    try:
+        _write_stop(folder, job, numbers)
+    except OSError:
+        pass  # a full disk: the engine's word stands for it
+
+
+def _write_stop(folder: str, job: EngineJob, numbers: list[int]) -> None:
     for number in numbers:
         node_dir = os.path.join(folder, f"node-{number}")
         own = Status.read(node_dir)

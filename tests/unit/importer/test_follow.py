@@ -132,6 +132,11 @@ def test_what_a_script_does_not_say_is_refused(text: str, place: Path) -> None:
         ("f() { export X=1; }\nif [ -f a ]; then f; fi\npython t.py", ["X"]),
         ("for f in conf/*; do export X=$f; done\npython t.py", ["X"]),
         ("if [ -f a ]; then echo; exit 1; elif [ -f b ]; then export X=1; fi\npython t.py", ["X"]),
+        ('A=$A\nif [ -z "$A" ]; then A=o; fi\npython t.py $A', []),
+        ('A="$A"\nif [ -n "$A" ]; then X="-a $A"; fi\npython t.py $X', ["X"]),
+        ("A=$A\npython t.py $A", ["A"]),
+        ('A=$A/x\nif [ -z "$A" ]; then A=o; fi\npython t.py $A', ["A"]),
+        ('A=$A\nif [ -z "$A" ]; then echo none; fi\npython t.py $A', ["A"]),
     ],
 )
 def test_a_value_of_the_caller_is_asked_for_by_its_name(
@@ -269,24 +274,6 @@ def test_an_argument_that_a_script_does_without_is_taken_as_empty_and_noted(
     assert [launch.words[2:] for launch in findings.launches] == [words]
     outcome = "assumed that it is empty; else `-- ARG...`"
     assert (2, "argument 1 is not given", outcome) in findings.notes
-
-
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ('A=$A\nif [ -z "$A" ]; then A=o; fi\npython t.py $A', []),
-        ('A="$A"\nif [ -n "$A" ]; then X="-a $A"; fi\npython t.py $X', ["X"]),
-        ("A=$A\npython t.py $A", ["A"]),
-        ('A=$A/x\nif [ -z "$A" ]; then A=o; fi\npython t.py $A', ["A"]),
-        ('A=$A\nif [ -z "$A" ]; then echo none; fi\npython t.py $A', ["A"]),
-    ],
-)
-def test_a_variable_of_the_caller_is_asked_for_unless_the_script_does_without(
-    text: str, names: list[str], place: Path
-) -> None:
-    script = place / "work" / "script.sh"
-    script.write_text(text)
-    assert [problem.name for problem in followed(script, place).problems] == names
 
 
 @pytest.mark.parametrize(

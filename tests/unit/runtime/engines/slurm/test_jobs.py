@@ -226,7 +226,8 @@ def test_damaged_output_is_never_an_error(name: str) -> None:
         junk = rng.choice(
             ("", "|", "\x00", "9" * 5000, "=", " ", "\N{SUPERSCRIPT TWO}", "-:", "_[")
         )
-        command(line[:start] + junk + line[start + size :])
+        listed = command(line[:start] + junk + line[start + size :])
+        assert {type(job) for job in listed} <= {jobs.SlurmJob}
 
 
 @pytest.mark.parametrize(
