@@ -70,6 +70,8 @@ class Recording:
             self._read(kind, folder, rest[: int(count)], rest[int(count) :])
         self._note_unreached()
         self._note_variables()
+        # calls of the same millisecond come in any order
+        self._findings.notes.sort(key=lambda note: note.line)
         self._end(answer)
         self._ask_for_arguments(answer["output"])
         if self._stops:

@@ -33,7 +33,7 @@ def pieces(
     that is followed begins with the run, also if its start is still under way.
     """
     words = {**request.to_json(), "id": run.id, "node": place.node, "position": 0}
-    delays, is_started = iter(RETRY_DELAYS), request.follow
+    delays, is_started, has_ended = iter(RETRY_DELAYS), request.follow, False
     while True:
         is_starting = request.follow and mirror.is_starting(run)
         try:
@@ -57,7 +57,9 @@ def pieces(
             time.sleep(delay)
         else:
             answer = reply.result()
-            if is_starting and _is_early(answer):
+            if is_starting and not has_ended:
+                # a short run may have begun and ended since its host found nothing to follow
+                has_ended = not _is_early(answer)
                 time.sleep(START_POLL)
                 continue
             if not (request.follow or answer["exists"]):

@@ -522,10 +522,10 @@ def test_silence_is_noticed_by_asking_for_a_sign_of_life(
 
 
 def test_a_quiet_connection_that_lives_is_kept(server: Sshd, faults: Faults) -> None:
-    target = through(server, faults, alive_interval=0.1, alive_count=7)
+    target = through(server, faults, alive_interval=0.25, alive_count=11)
     with connect(target) as connection, connection.exec("cat") as channel:
         passed = faults.passed[DOWN]
-        faults.wait(passed + 600, DOWN)  # more than twelve answers: longer than it may be silent
+        faults.wait(passed + 600, DOWN)  # 12 answers and more: longer than it may be silent
         channel.write(b"alive")
         assert channel.read(5) == b"alive"
 
