@@ -9,7 +9,7 @@ from safelaunch.config.schema.blocks import check_exclusive_keys
 from safelaunch.engines.slurm.options import FORCED_OPTIONS, check_options
 from safelaunch.errors import ConfigError
 from safelaunch.model import Origin, Slurm
-from safelaunch.runtime.units import quantity
+from safelaunch.runtime.units import job_duration, quantity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 # seconds between the end that `max_duration` brings and the one by Slurm: safelaunch ends the ranks
 # first, and says why
 _MARGIN = 300
+_EARLY = 60  # seconds by which Slurm may send the signal early: sbatch(1), --signal
 
 
 def read_slurm(
@@ -46,9 +47,30 @@ def read_slurm(
     if block.time is None and "max_duration" in values:
         limit = values["max_duration"] + _MARGIN
         block = _with_key(block, "time", limit, origins["max_duration"])
+    block = _with_signal(block)
     check_options(block, forced=FORCED_OPTIONS in values.get("force", ()))
     named = {key: origins[key] for key in ("name", "nodes", "hosts") if key in origins}
     return replace(block, job_origins=named)
+
+
+def _with_signal(block: Slurm) -> Slurm:
+    """Return the block without the default signal where that may come at the start of the job.
+
+    Raises ConfigError where the block says such a signal itself.
+    """
+    if block.time is None or not block.signal:
+        return block
+    if "signal" not in block.origins:
+        return replace(block, signal=0) if block.time <= block.signal + _EARLY else block
+    if block.signal >= block.time:
+        limit = job_duration(block.time)
+        raise ConfigError(
+            f"`signal` {job_duration(block.signal)} before the time limit of {limit}",
+            where=block.origins["signal"],
+            hint="the ranks would be ended as they start: less than `time` (set at "
+            f"{block.origins['time']}), or `signal: 0s`",
+        )
+    return block
 
 
 def _with_key(block: Slurm, key: str, value: object, origin: Origin) -> Slurm:

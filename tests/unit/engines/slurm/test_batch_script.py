@@ -101,6 +101,16 @@ def test_each_directive_has_the_place_that_it_comes_from(project: Project) -> No
     }
 
 
+@pytest.mark.parametrize(
+    ("time", "signals"), [("3m", []), ("181s", ["--signal=B:USR2@120"])], ids=["short", "long"]
+)
+def test_the_default_signal_is_left_out_where_it_would_end_the_ranks_as_they_start(
+    project: Project, time: str, signals: list[str]
+) -> None:
+    plan = project.plan(TORCHRUN + f"slurm: {{time: {time}}}\n", SLURM)
+    assert starting(plan, "--signal") == signals
+
+
 def test_ranks_are_not_told_of_the_limit_where_the_job_says_so(project: Project) -> None:
     plan = project.plan(TORCHRUN + "slurm: {signal: 0s}\n", SLURM)
     assert starting(plan, "--signal") == []
