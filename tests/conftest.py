@@ -23,7 +23,9 @@ def skip_reasons(config: pytest.Config) -> list[str]:
 
 
 def pytest_configure() -> None:
-    """Restore SIGINT, which a suite started with `&` ignores, and all that its tests start too.
+    """Restore SIGINT and SIGHUP, which a suite ignores that `&` or nohup starts, for its tests.
+
+    What they start would ignore them too. A handler keeps the suite itself alive after a hangup.
 
     And look for cycles of garbage less often: what is collected lives to the end, and going through
     it again and again takes a quarter of the time of collecting tests, and a tenth of unit tests.
@@ -31,6 +33,8 @@ def pytest_configure() -> None:
     gc.set_threshold(100_000)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: None)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
