@@ -104,6 +104,8 @@ def determine(attempt: Attempt, observer: Observer, attempts: list[AttemptRecord
         _ended_early(outcome, attempt, observer)
     else:
         _ended_itself(outcome, attempt, observer, launcher)
+    if outcome.failure is not None and run.engine is not None:
+        outcome.failure.host = run.hosts[run.node]  # as the engine's own commands name it
     progress = observer.progress.snapshot()
     if progress is not None:
         outcome.status.progress = progress

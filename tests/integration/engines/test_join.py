@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -81,6 +82,13 @@ def test_a_failure_fails_the_job_and_names_its_rank_on_both_nodes(place: Place) 
     assert ends(run.start_all()) == [143, 1]
     assert run.status(1)["state"] == "failed"
     assert "localhost (node 1) failed: rank 1: KeyError" in run.status(0)["reason"]
+
+
+def test_a_failure_of_a_single_node_names_it_as_the_engine_does(place: Place) -> None:
+    run = EngineRun(place, place.ranks("raise KeyError('x')\n", 1), nodes=1)
+    assert ends(run.start_all()) == [1]
+    failure = json.loads((run.node(0) / "failure.json").read_text())
+    assert (failure["rank"], failure["host"]) == (0, "localhost")
 
 
 def test_a_stop_request_in_the_run_directory_stops_all_nodes(place: Place) -> None:
