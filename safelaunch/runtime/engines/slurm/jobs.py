@@ -37,6 +37,39 @@ _SCONTROL_KEYS = (
     "Partition", "NodeList", "NumNodes",
 )  # fmt: skip
 
+
+class _SqueueNames:
+    """What squeue calls the fields of a job that all three commands print."""
+
+    partition = "Partition"
+    state = "State"
+    reason = "Reason"
+    nodes = "NumNodes"
+    node_list = "NodeList"
+    exit_code = "exit_code"
+    derived_exit_code = "DerivedEC"
+    submitted_at = "SubmitTime"
+    started_at = "StartTime"
+    ended_at = "EndTime"
+    time_limit = "TimeLimit"
+
+
+class _SacctNames(_SqueueNames):
+    nodes = "NNodes"
+    exit_code = "ExitCode"
+    derived_exit_code = "DerivedExitCode"
+    submitted_at = "Submit"
+    started_at = "Start"
+    ended_at = "End"
+    time_limit = "TimelimitRaw"
+
+
+class _ScontrolNames(_SqueueNames):
+    state = "JobState"
+    exit_code = "ExitCode"
+    derived_exit_code = "DerivedExitCode"
+
+
 # https://slurm.schedmd.com/job_state_codes.html, with the compact codes of squeue's `%t`
 PENDING, RUNNING, SUSPENDED = "PENDING", "RUNNING", "SUSPENDED"
 COMPLETED, CANCELLED, FAILED, TIMEOUT = "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT"
@@ -128,15 +161,9 @@ def parse_squeue(text: str) -> list[SlurmJob]:
         job = _job(row["JobArrayID"], row["JobID"], "squeue")
         job.het = job.het or _text(row["HetJobID"])
         job.cluster = _text(row["Cluster"]) or cluster
-        job.partition, job.user = _text(row["Partition"]), _text(row["UserName"])
-        job.comment = _text(row["Comment"])
-        _set_state(job, row["State"], row["Reason"])
-        _set_nodes(job, row["NumNodes"], row["NodeList"])
-        job.exit_code, job.signal = _exit_code(row["exit_code"])
-        job.derived_exit_code, job.derived_signal = _exit_code(row["DerivedEC"])
+        job.user, job.comment = _text(row["UserName"]), _text(row["Comment"])
         job.restarts = _count(row["RestartCnt"]) or 0
-        _set_times(job, row["SubmitTime"], row["StartTime"], row["EndTime"])
-        _set_limit(job, _limit(row["TimeLimit"]))
+        _describe(job, row, _SqueueNames)
         jobs.append(job)
     return jobs
 
@@ -158,14 +185,9 @@ def parse_sacct(text: str) -> list[SlurmJob]:
                 jobs[name].steps = [*jobs[name].steps, _step(step, row)]
             continue
         job = _job(name, row["JobIDRaw"], "sacct")
-        job.cluster, job.partition = _text(row["Cluster"]), _text(row["Partition"])
+        job.cluster = _text(row["Cluster"])
         job.user, job.comment = _text(row["User"]), _text(row["Comment"])
-        _set_state(job, row["State"], row["Reason"])
-        _set_nodes(job, row["NNodes"], row["NodeList"])
-        job.exit_code, job.signal = _exit_code(row["ExitCode"])
-        job.derived_exit_code, job.derived_signal = _exit_code(row["DerivedExitCode"])
-        _set_times(job, row["Submit"], row["Start"], row["End"])
-        _set_limit(job, _limit(row["TimelimitRaw"]))
+        _describe(job, row, _SacctNames)
         if name in jobs:
             earlier = jobs.pop(name)
             if (job.submitted_at or 0) < (earlier.submitted_at or 0):
@@ -186,16 +208,11 @@ def parse_scontrol(text: str) -> list[SlurmJob]:
         values = _scontrol_values(" " + rest)
         job = _job(_scontrol_id(number, values), number, "scontrol")
         user = rest.partition(" JobState=")[0].rpartition(" UserId=")[2]
-        job.partition, job.user = _text(values["Partition"]), user.partition("(")[0]
-        job.comment = _text(_scontrol_comment(rest))
-        # scontrol prints the blanks of a reason as underscores
-        _set_state(job, values["JobState"], values["Reason"].replace("_", " "))
-        _set_nodes(job, values["NumNodes"], values["NodeList"])
-        job.exit_code, job.signal = _exit_code(values["ExitCode"])
-        job.derived_exit_code, job.derived_signal = _exit_code(values["DerivedExitCode"])
+        job.user, job.comment = user.partition("(")[0], _text(_scontrol_comment(rest))
         job.restarts = _count(values["Restarts"]) or 0
-        _set_times(job, values["SubmitTime"], values["StartTime"], values["EndTime"])
-        _set_limit(job, _limit(values["TimeLimit"]))
+        # scontrol prints the blanks of a reason as underscores
+        values["Reason"] = values["Reason"].replace("_", " ")
+        _describe(job, values, _ScontrolNames)
         jobs.append(job)
     return jobs
 
@@ -321,13 +338,16 @@ def _step(name: str, row: Mapping[str, str]) -> SlurmStep:
     )
 
 
-def _set_state(job: SlurmJob, state: str, reason: str) -> None:
-    job.state, job.flags, job.cancelled_by = parse_state(state)
-    job.reason = _text(reason)
-
-
-def _set_nodes(job: SlurmJob, count: str, names: str) -> None:
-    job.nodes, job.node_list = _count(count), _text(names)
+def _describe(job: SlurmJob, values: Mapping[str, str], names: type[_SqueueNames]) -> None:
+    """Set what all three commands print of a job, from {name: text}."""
+    job.partition = _text(values[names.partition])
+    job.state, job.flags, job.cancelled_by = parse_state(values[names.state])
+    job.reason = _text(values[names.reason])
+    job.nodes, job.node_list = _count(values[names.nodes]), _text(values[names.node_list])
+    job.exit_code, job.signal = _exit_code(values[names.exit_code])
+    job.derived_exit_code, job.derived_signal = _exit_code(values[names.derived_exit_code])
+    _set_times(job, values[names.submitted_at], values[names.started_at], values[names.ended_at])
+    _set_limit(job, _limit(values[names.time_limit]))
 
 
 def _set_times(job: SlurmJob, submitted: str, started: str, ended: str) -> None:
