@@ -11,6 +11,7 @@ from safelaunch.runs import store
 from safelaunch.runs.access import LocalRun, LogRequest, MissingLogError
 from safelaunch.runtime import run_state
 from safelaunch.runtime.agent import runs as agent_runs
+from safelaunch.runtime.engines.slurm import batch_log
 from safelaunch.runtime.logs import reader
 from safelaunch.runtime.nodes import combine_nodes
 from safelaunch.runtime.records import EngineJob, NodePlace
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
     from safelaunch.runs.store import Run
     from safelaunch.runtime.records import Failure, Status, StatusSummary
+
+_CHUNK = 1 << 16  # bytes
 
 
 class EngineRun(LocalRun):
@@ -103,8 +106,39 @@ class EngineRun(LocalRun):
     ) -> Iterator[bytes]:
         """Yield a log to its end, or with `follow` to the run's end. Raises MissingLogError.
 
-        Of several nodes each line comes behind the name of its machine.
+        Of several nodes each line comes behind the name of its machine. Where the job ended before
+        any supervisor wrote a log, it is that of the batch script, which says why.
         """
+        is_written = False
+        try:
+            for data in self._job_log(request, on_status):
+                is_written = True
+                yield data
+        except MissingLogError:
+            if not self._has_batch_log(request):
+                raise
+        if not is_written and self._has_batch_log(request):
+            yield from self._batch_log(request)
+
+    def _has_batch_log(self, request: LogRequest) -> bool:
+        """Whether the log of the batch script is all there is."""
+        if request.which is not None:
+            return False
+        logs = (reader.log_path(p.run_dir, None, request.attempt) for p in self.places())
+        path = batch_log.path(self.record.folder)
+        return not any(map(os.path.isfile, logs)) and os.path.isfile(path)
+
+    def _batch_log(self, request: LogRequest) -> Iterator[bytes]:
+        path = batch_log.path(self.record.folder)
+        position = 0 if request.tail is None else reader.last_lines(path, request.tail)
+        with open(path, "rb") as file:
+            file.seek(position)
+            while data := file.read(_CHUNK):
+                yield data
+
+    def _job_log(
+        self, request: LogRequest, on_status: Callable[[Status], object]
+    ) -> Iterator[bytes]:
         places = self.places()
         if len(places) == 1 or request.node is not None:
             number = places[0].node if request.node is None else request.node

@@ -166,6 +166,19 @@ def test_a_job_that_slurm_queues_again_goes_on_as_the_same_run(
     assert [line for line in steps if "step" in line] == [f"[0] step {n}/6" for n in (4, 5, 6)]
 
 
+@pytest.mark.usefixtures("cluster")
+def test_a_batch_script_that_fails_before_the_ranks_shows_its_own_log(
+    place: Place,
+) -> None:
+    block = {**BLOCK, "setup": ["echo no such module >&2; exit 3"], "requeue": False}
+    name = place.ranks("print('up')\n", 1, nodes=2, slurm=block, profile="cpu")
+    run = submit(place, name)
+    place.cli("wait", run, code=1)
+    assert "exit code 3" in place.cli("show", run).stdout
+    for follow in ([], ["--follow"], ["--tail", "1"]):
+        assert "no such module" in place.cli("logs", *follow, run).stdout
+
+
 @pytest.mark.parametrize(
     ("value", "refusal", "hint"),
     [
