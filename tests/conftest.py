@@ -5,10 +5,10 @@ from __future__ import annotations
 import gc
 import importlib.util
 import os
-import signal
 from typing import TYPE_CHECKING
 
 import pytest
+from support.signals import restore_interrupts
 from support.skips import unexpected
 
 if TYPE_CHECKING:
@@ -23,18 +23,13 @@ def skip_reasons(config: pytest.Config) -> list[str]:
 
 
 def pytest_configure() -> None:
-    """Restore SIGINT and SIGHUP, which a suite ignores that `&` or nohup starts, for its tests.
-
-    What they start would ignore them too. A handler keeps the suite itself alive after a hangup.
+    """Restore signals that the suite was started to ignore, for what its tests start.
 
     And look for cycles of garbage less often: what is collected lives to the end, and going through
     it again and again takes a quarter of the time of collecting tests, and a tenth of unit tests.
     """
     gc.set_threshold(100_000)
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, lambda *_: None)
+    restore_interrupts()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -37,6 +37,7 @@ def tests(name: str) -> Any:
 
 def matrix() -> Iterator[Row]:
     """Yield how many runs ended as they should, though a part of them was killed or failed."""
+    tests("support.signals").restore_interrupts()
     kills = tests("support.faults.kill_matrix")
     cascade = tests("support.faults.cascades")
     ends = tests("support.faults.rank_failures")
