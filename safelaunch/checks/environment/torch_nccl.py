@@ -9,14 +9,14 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from safelaunch import launchers
-from safelaunch.checks import job_options, visible_gpus
+from safelaunch.checks import job_options, job_paths, visible_gpus
 from safelaunch.checks.answers import Answer, NotKnown, fail, ok, warn
 from safelaunch.checks.environment import cuda_compat, pip_commands
 from safelaunch.checks.registry import check
 from safelaunch.runtime.packages import RECORDED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from safelaunch.checks.context import HostContext
     from safelaunch.checks.visible_gpus import Gpu
@@ -32,6 +32,8 @@ _WITHOUT_TORCH = frozenset((
     "requests", "httpx", "aiohttp", "openai", "anthropic", "tiktoken", "tqdm", "rich", "click",
     "yaml", "regex", "nltk", "jieba", "sacrebleu", "jsonlines", "pydantic", "dotenv", "backoff",
     "tenacity", "boto3", "botocore", "beaker", "pycocotools", "pycocoevalcap", "psutil",
+    "tabulate", "rouge", "shortuuid", "fastapi", "uvicorn", "flask", "gradio", "wandb",
+    "tensorboardX", "imageio", "decord", "av", "moviepy", "skimage", "joblib", "h5py", "lxml",
     "build", "twine", "pip", "jax", "jaxlib", "flax", "optax", "tensorflow", "keras", "paddle",
 ))  # fmt: skip
 _SWITCHES = ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE")
@@ -61,6 +63,8 @@ def _uses_torch(host: HostContext) -> bool | None:
     try:
         imports = files.imports
     except NotKnown:
+        if _is_missing(host):
+            return False  # `script` fails: nothing can be said of its imports
         return (host.job.module or "").partition(".")[0] not in _WITHOUT_TORCH
     names = {module.name for module in imports.third_party}
     if not names.isdisjoint(_WITH_TORCH) or any(name.startswith("torch") for name in names):
@@ -69,6 +73,17 @@ def _uses_torch(host: HostContext) -> bool | None:
         return True
     is_free = names <= _WITHOUT_TORCH and not files.any_mentions(b"torch")
     return False if is_free else None
+
+
+def _is_missing(host: HostContext) -> bool:
+    """Whether the job's script is certainly not there."""
+    if host.job.script is None:
+        return False
+    try:
+        file: Mapping[str, Any] = job_paths.answer(host, "path", host.job.script)
+    except NotKnown:
+        return False
+    return file["kind"] is None
 
 
 @check("torch-build", job=False, source=pip_commands.SOURCE)

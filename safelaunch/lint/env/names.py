@@ -122,7 +122,8 @@ def _timeout_setting(launcher: str | None) -> str:
 def _removal_severity(entry: Mapping[str, str], facts: Facts) -> str | None:
     """Return the severity for a removed name; None if the installed NCCL still reads it."""
     if "last" not in entry:
-        is_open = entry.get("since", "").startswith("torch ") and facts.torch is None
+        library = entry.get("since", "").partition(" ")[0]
+        is_open = library == "huggingface_hub" or (library == "torch" and facts.torch is None)
         return NOTE if is_open else WARNING
     last = parse_version(entry["last"].partition(" ")[2])
     if facts.nccl is not None:

@@ -194,6 +194,17 @@ def test_a_build_for_the_cpu_matters_where_the_program_imports_torch(
     assert [r.status for r in run_checks(project, PYTHON, facts, "torch-build")] == expected
 
 
+@pytest.mark.parametrize(("job", "expected"), [(PYTHON, []), (TORCHRUN, ["warn"])])
+def test_nothing_is_said_of_the_torch_of_a_script_that_is_missing_unless_its_launcher_has_it(
+    project: Project, job: str, expected: list[str]
+) -> None:
+    facts = box(RTX5090, torch=torch("2.8.0+cpu", None, []))
+    answers = Replies({**NO_COMPAT, ("path", "train.py"): {"kind": None}})
+    context = make_context(project, job, facts=facts, answers=answers)
+    (project.folder / "train.py").unlink()  # after the plan, which is only made where it is there
+    assert [result.status for result in results_of(context, "torch-build")] == expected
+
+
 def test_torch_for_the_cpu_passes_without_gpus(project: Project) -> None:
     facts = box(torch=torch("2.8.0+cpu", None, None, None))
     assert run_checks(project, TORCHRUN, facts, "torch-build") == []
