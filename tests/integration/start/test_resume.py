@@ -30,6 +30,8 @@ def failed(place: Place) -> str:
     """Return a run that has failed, and that a resume would finish."""
     run = place.start(place.job(FAIL, args=ARGS, recovery=RECOVERY, hang="off"))
     assert place.ended(run)["state"] == "failed"
+    # what is stored beside the run must be whole before a test changes the files
+    wait_for((place.node(run) / "code.json").exists, "stored code of the run")
     return run
 
 
@@ -206,7 +208,6 @@ def test_the_scripts_of_later_attempts_lie_in_the_run_directory(place: Place) ->
 
 
 def test_clean_removes_the_copy_of_a_rerun_when_nothing_needs_it(place: Place, failed: str) -> None:
-    wait_for((place.node(failed) / "code.json").exists, "stored code of the run")
     place.job("print('edited')\n")
     place.cli("rerun", "--follow", failed, code=1)
     (tree,) = (place.home / "trees").iterdir()
