@@ -55,7 +55,7 @@ def test_a_dry_run_loads_nothing_that_starts_jobs(dry_run: set[str]) -> None:
     starting = {
         "safelaunch.start.local",
         "safelaunch.runs.store",
-        "safelaunch.cli.start.start_local",
+        "safelaunch.cli.start.targets.local",
         "subprocess",
     }
     assert starting & dry_run == set()

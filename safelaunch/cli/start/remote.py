@@ -1,6 +1,6 @@
 """`safelaunch remote`: start a job on other machines, over SSH."""
 
-# ruff: noqa: PLC0415 - start_remote: a dry-run does without
+# ruff: noqa: PLC0415 - targets.remote: a dry-run does without
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def command(job: tuple[str, ...], **options: Any) -> int:
     flags = flags._replace(remote=True, hosts=options["hosts"], hosts_file=flags.hosts_file or own)
     if shared.is_print_only(options):
         return shared.print_plans(("",), lambda _: resolve_target(files, line, flags), options)
-    from safelaunch.cli.start.start_remote import start
+    from safelaunch.cli.start.targets.remote import start
 
     return start(resolve_target(files, line, flags), options)
 

@@ -1,6 +1,6 @@
 """`safelaunch rerun`: a recorded plan again, whatever the job file says now."""
 
-# ruff: noqa: PLC0415 - start_remote: for hosts only
+# ruff: noqa: PLC0415 - targets.remote: for hosts only
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 from safelaunch.cli.completion import complete_run
 from safelaunch.cli.connections import catalog
 from safelaunch.cli.output import say
-from safelaunch.cli.start.start_local import start
+from safelaunch.cli.start.targets.local import start
 from safelaunch.errors import ConfigError, RunError
 from safelaunch.model import Plan
 from safelaunch.plan.serialize import thaw
@@ -60,12 +60,12 @@ def command(run: str | None, **options: Any) -> int:
             code = rerun_code.code_of_launch(plan, earlier.record, home)
         say(code.note)
         if plan.engine is not None:
-            from safelaunch.cli.start.start_engine import start as submit
+            from safelaunch.cli.start.targets.engine import start as submit
 
             return submit(code.plan, options, code.files)
         return start(code.plan, options, code.files)
     if options["foreground"]:
         raise ConfigError("`--foreground` is for a run of this machine", hint="--follow")
-    from safelaunch.cli.start.start_remote import again
+    from safelaunch.cli.start.targets.remote import again
 
     return again(plan, earlier.record, earlier.pointer, options)

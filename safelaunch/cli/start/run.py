@@ -68,7 +68,7 @@ def command(job: tuple[str, ...], **options: Any) -> int:
 
         probe = LocalProbe(plan.nodes[0], os.environ)
     # imported while the machine answers the checks, and reports itself
-    from safelaunch.cli.start.start_local import start
+    from safelaunch.cli.start.targets.local import start
 
     if shared.wants_resume(options):
         from safelaunch.runs.store import home
@@ -85,7 +85,7 @@ def command(job: tuple[str, ...], **options: Any) -> int:
 
 def _submit(plan: Plan, options: dict[str, Any]) -> int:
     """Submit a plan to the engine that chooses its machines; return the exit code."""
-    from safelaunch.cli.start.start_engine import start
+    from safelaunch.cli.start.targets.engine import start
 
     if shared.wants_resume(options):
         from safelaunch.runs.store import home

@@ -16,8 +16,8 @@ from safelaunch.cli import plan_options as shared
 from safelaunch.cli.check.quick import report
 from safelaunch.cli.connections import host_pool
 from safelaunch.cli.show_plan import print_warnings
-from safelaunch.cli.start.after_start import check_output, show_started
-from safelaunch.cli.start.start_local import interruptible
+from safelaunch.cli.start.targets.after_start import check_output, show_started
+from safelaunch.cli.start.targets.local import interruptible
 from safelaunch.cli.transfer.progress_bar import Bar
 from safelaunch.plan.build import make_plan
 from safelaunch.remote.prepare import Checks, prepare

@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from safelaunch.cli.output import say
 from safelaunch.cli.show_plan import print_warnings
-from safelaunch.cli.start.after_start import check_output, keeps_running, say_notes, show_started
+from safelaunch.cli.start.targets.after_start import (
+    check_output,
+    keeps_running,
+    say_notes,
+    show_started,
+)
 from safelaunch.errors import ConfigError
 from safelaunch.runs import store
 from safelaunch.runs.access import LocalRun

@@ -7,8 +7,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.cli.show_plan import print_warnings
-from safelaunch.cli.start.after_start import check_output, show_started
-from safelaunch.cli.start.start_local import interruptible
+from safelaunch.cli.start.targets.after_start import check_output, show_started
+from safelaunch.cli.start.targets.local import interruptible
 from safelaunch.errors import ConfigError
 from safelaunch.start import engine
 from safelaunch.start.caller import caller
