@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from safelaunch.runs.store import Run
     from safelaunch.runtime.records import Failure, Status, StatusSummary
 
-_CHUNK = 1 << 16  # bytes
-
 
 class EngineRun(LocalRun):
     """A run on an engine: its files are here, its processes on other machines."""
@@ -109,32 +107,22 @@ class EngineRun(LocalRun):
         Of several nodes each line comes behind the name of its machine. Where the job ended before
         any supervisor wrote a log, it is that of the batch script, which says why.
         """
-        is_written = False
         try:
-            for data in self._job_log(request, on_status):
-                is_written = True
-                yield data
+            yield from self._job_log(request, on_status)
         except MissingLogError:
-            if not self._has_batch_log(request):
+            if not self._has_only_batch_log(request):
                 raise
-        if not is_written and self._has_batch_log(request):
-            yield from self._batch_log(request)
-
-    def _has_batch_log(self, request: LogRequest) -> bool:
-        """Whether the log of the batch script is all there is."""
-        if request.which is not None:
-            return False
-        logs = (reader.log_path(p.run_dir, None, request.attempt) for p in self.places())
-        path = batch_log.path(self.record.folder)
-        return not any(map(os.path.isfile, logs)) and os.path.isfile(path)
-
-    def _batch_log(self, request: LogRequest) -> Iterator[bytes]:
-        path = batch_log.path(self.record.folder)
-        position = 0 if request.tail is None else reader.last_lines(path, request.tail)
-        with open(path, "rb") as file:
-            file.seek(position)
-            while data := file.read(_CHUNK):
+        if self._has_only_batch_log(request):
+            path = batch_log.path(self.record.folder)
+            position = 0 if request.tail is None else reader.last_lines(path, request.tail)
+            for _, data in reader.follow_file(path, lambda: False, position):
                 yield data
+
+    def _has_only_batch_log(self, request: LogRequest) -> bool:
+        """Whether no node has a log, of any attempt, and the log of the batch script is there."""
+        if request.which is not None or any(reader.attempts(p.run_dir) for p in self.places()):
+            return False
+        return os.path.isfile(batch_log.path(self.record.folder))
 
     def _job_log(
         self, request: LogRequest, on_status: Callable[[Status], object]

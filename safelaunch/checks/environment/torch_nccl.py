@@ -16,7 +16,7 @@ from safelaunch.checks.registry import check
 from safelaunch.runtime.packages import RECORDED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from safelaunch.checks.context import HostContext
     from safelaunch.checks.visible_gpus import Gpu
@@ -80,10 +80,9 @@ def _is_missing(host: HostContext) -> bool:
     if host.job.script is None:
         return False
     try:
-        file: Mapping[str, Any] = job_paths.answer(host, "path", host.job.script)
+        return job_paths.answer(host, "path", host.job.script)["kind"] is None
     except NotKnown:
         return False
-    return file["kind"] is None
 
 
 @check("torch-build", job=False, source=pip_commands.SOURCE)

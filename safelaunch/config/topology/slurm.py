@@ -47,27 +47,27 @@ def read_slurm(
     if block.time is None and "max_duration" in values:
         limit = values["max_duration"] + _MARGIN
         block = _with_key(block, "time", limit, origins["max_duration"])
-    block = _with_signal(block)
+    block = _fit_signal(block, own)
     check_options(block, forced=FORCED_OPTIONS in values.get("force", ()))
     named = {key: origins[key] for key in ("name", "nodes", "hosts") if key in origins}
     return replace(block, job_origins=named)
 
 
-def _with_signal(block: Slurm) -> Slurm:
-    """Return the block without the default signal where that may come at the start of the job.
+def _fit_signal(block: Slurm, own: Slurm) -> Slurm:
+    """Return the block without a signal that may come as the job starts, since its `time` is short.
 
-    Raises ConfigError where the block says such a signal itself.
+    Raises ConfigError where the job itself, whose block is `own`, asks for such a signal.
     """
     if block.time is None or not block.signal:
         return block
-    if "signal" not in block.origins:
+    if "signal" not in own.origins:
         return replace(block, signal=0) if block.time <= block.signal + _EARLY else block
     if block.signal >= block.time:
-        limit = job_duration(block.time)
+        signal, limit = job_duration(block.signal), job_duration(block.time)
         raise ConfigError(
-            f"`signal` {job_duration(block.signal)} before the time limit of {limit}",
+            f"`signal: {signal}` with a time limit of {limit}",
             where=block.origins["signal"],
-            hint="the ranks would be ended as they start: less than `time` (set at "
+            hint="it would end the ranks as they start; give less than `time` (set at "
             f"{block.origins['time']}), or `signal: 0s`",
         )
     return block

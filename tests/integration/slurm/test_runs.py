@@ -103,6 +103,8 @@ def test_two_nodes_meet_and_slurm_has_the_job_as_completed(place: Place, cluster
     assert {"[0] rank 0 of 2 127.0.0.1", "[1] rank 1 of 2 127.0.0.1"} <= lines
     run = place.json("show")["id"]
     assert state(cluster, place, run) == "COMPLETED"
+    missing = place.cli("logs", "--attempt", "2", run, code=None)
+    assert (missing.stdout, missing.stderr.startswith("error: ")) == ("", True)
 
 
 def test_a_failed_rank_is_named_with_its_node_and_slurm_has_the_job_as_failed(
@@ -167,9 +169,7 @@ def test_a_job_that_slurm_queues_again_goes_on_as_the_same_run(
 
 
 @pytest.mark.usefixtures("cluster")
-def test_a_batch_script_that_fails_before_the_ranks_shows_its_own_log(
-    place: Place,
-) -> None:
+def test_a_batch_script_that_fails_before_the_ranks_shows_its_own_log(place: Place) -> None:
     block = {**BLOCK, "setup": ["echo no such module >&2; exit 3"], "requeue": False}
     name = place.ranks("print('up')\n", 1, nodes=2, slurm=block, profile="cpu")
     run = submit(place, name)

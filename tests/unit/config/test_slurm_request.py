@@ -151,11 +151,7 @@ REFUSED = {
     "processes: 8\nslurm: {gpus_per_node: 4}\n": ("3:12", "8 processes on 4 GPUs", "4:24"),
     "processes: 2\nnodes: 2\nnode_rank: 0\n": ("5:12", "slurm numbers the nodes", "node_rank=null"),
     "processes: 1\nhosts: [a]\nslurm: {nodelist: b}\n": ("5:19", "together", "job.yaml:4:8"),
-    "processes: 1\nslurm: {time: 1m, signal: 2h}\n": (
-        "4:27",
-        "`signal` 2h before",
-        "job.yaml:4:15",
-    ),
+    "processes: 1\nslurm: {time: 1m, signal: 2h}\n": ("4:27", "`signal: 2h`", "job.yaml:4:15"),
     "processes: 1\nslurm: {time: 2m, signal: 2m}\n": ("4:27", "time limit of 2m", "signal: 0s"),
     "processes: 1\nhosts: [a, b]\nnodes: 3\n": ("5:8", "2 hosts for 3 nodes", ""),
 }

@@ -169,6 +169,12 @@ def test_a_name_is_alive_where_the_library_still_reads_it() -> None:
     assert ids(Facts(library=frozenset({"NCCL_OF_TOMORROW"})), NCCL_OF_TOMORROW="1") == []
 
 
+@pytest.mark.parametrize("name", ["HF_HUB_ENABLE_HF_TRANSFER", "TRANSFORMERS_CACHE"])
+def test_a_name_that_an_older_release_of_its_library_reads_is_a_note(name: str) -> None:
+    (result,) = problems(None, **{name: "1"})
+    assert (result.id, result.severity) == ("env-removed", NOTE)
+
+
 def test_a_renamed_variable_is_mended_in_a_script() -> None:
     before = b"export NCCL_ASYNC_ERROR_HANDLING=1\nNCCL_IB_QPS_PER_CONN=4 torchrun t.py\n"
     after = (
