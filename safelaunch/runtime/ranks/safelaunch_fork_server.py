@@ -109,9 +109,13 @@ def sources(began: "int | None" = None) -> "dict[str, Any]":
         path = line[line.find("/") :] if "/" in line else ""
         if path and not path.endswith(" (deleted)") and ".so" in os.path.basename(path):
             stamps.setdefault(path, stamp(path))
-    for folder in sys.path:
-        stamps.setdefault(folder, entries(folder))
+    stamps.update(search_path())
     return stamps
+
+
+def search_path() -> "dict[str, Any]":
+    """Return what each folder of the search path shows."""
+    return {folder: entries(folder) for folder in sys.path}
 
 
 def entries(folder: str) -> object:
@@ -207,9 +211,11 @@ def stay(
         os.dup2(null, fd)
     os.close(null)
     listener, path = listen(os.path.join(node_dir, FOLDER))
+    # before the ranks start, which may add to them: unlike a changed file, a new one is in no stamp
+    folders = search_path()
     ready.sendall(b"r")
     ready.close()
-    before = sources(began)
+    before = dict(sources(began), **folders)
     while True:
         connection = listener.accept()[0]
         connection.settimeout(PATIENCE)
