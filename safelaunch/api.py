@@ -84,8 +84,8 @@ def start_remote(
     `runs` is what `catalog` yields. A sync overwrites no file that was changed on a host, and sends
     at most 500 MB. Raises ConfigError, HostError, Refused, and StartError with nothing left behind.
     """
-    from safelaunch.remote.prepare import prepare
-    from safelaunch.remote.start import start as start_nodes
+    from safelaunch.remote.start.prepare import prepare
+    from safelaunch.remote.start.start import start as start_prepared
     from safelaunch.remote.transfer import ProjectSync
 
     path = hosts_path or hosts_file.default_path(runs.home)
@@ -93,12 +93,12 @@ def start_remote(
     resolved = resolve_file(job_file, flags, os.getcwd())
     prepared = prepare(
         make_plan(resolved),
-        [host.name for host in resolved.hosts],
+        list(dict.fromkeys(host.name for host in resolved.hosts)),
         runs.connect(os.path.abspath(hosts_path) if hosts_path else None),
         caller(environ),
         sync=ProjectSync(resolved, is_sent=sync),
     )
-    return runs.open(start_nodes(prepared).run)
+    return runs.open(start_prepared(prepared).run)
 
 
 @contextlib.contextmanager

@@ -42,7 +42,9 @@ def for_plan(
         is_local=not resolved.flags.remote,
         is_quick=is_quick,
     )
-    pairs = zip(resolved.hosts, plan.nodes, strict=True)
+    pairs = list(zip(resolved.hosts, plan.nodes, strict=True))
+    if plan.engine is not None:
+        del pairs[1:]  # all are behind one login node
     hosts = [HostContext(host, resolved.profile_of(host), node) for host, node in pairs]
     return run.with_hosts(context, hosts)
 

@@ -120,6 +120,12 @@ plan_options = _decorator(
     click.option("--script", is_flag=True, help="Print launch.sh."),
     click.option("--json", "as_json", is_flag=True, help="Print plan or started run as JSON."),
 )
+engine_option = click.option(
+    "--on",
+    "engine",
+    type=click.Choice(("slurm",)),
+    help="Submit the job to Slurm, which chooses the machines.",
+)
 start_options = _decorator(
     click.option(
         "--follow",

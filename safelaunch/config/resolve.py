@@ -153,13 +153,18 @@ def resolve(
         )
     if "hosts" in values:
         values["hosts"] = hosts_file.expand(hosts, values["hosts"])
-    if flags.engine is not None:
+    engine, login = flags.engine, hosts.machines.get(LOCAL)
+    if flags.remote:
+        from safelaunch.config.topology.login_node import read_engine
+
+        engine, login = read_engine(values, origins, hosts.machines, engine)
+    if engine is not None:
         from safelaunch.config.topology.slurm import for_profile, read_slurm
 
-        values["slurm"] = read_slurm(values, origins, tree, hosts.machines.get(LOCAL))
+        values["slurm"] = read_slurm(values, origins, tree, login)
     sync: Sync = values.get("sync", Sync())
     job = replace(
-        _job({"name": default_name, **values}, origins, paths, tree, flags.engine),
+        _job({"name": default_name, **values}, origins, paths, tree, engine),
         supervision=read_supervision(values, tree, paths, smoke=flags.smoke),
         resumed=resumed_args(tree),
         smoke_args=smoke_args(tree),
@@ -169,7 +174,7 @@ def resolve(
         needs=values.get("needs", Needs()),
         inputs=values.get("inputs", ()),
     )
-    machines = _machines(job, hosts, remote=flags.remote)
+    machines = _machines(job, hosts, login, remote=flags.remote)
     if flags.remote:
         is_local = not remote_paths.is_host_path(values.get("workdir", ""), paths)
     else:
@@ -182,7 +187,7 @@ def resolve(
     check_ladder(job.supervision.recovery, profile, tree)
     if job.engine is not None and job.slurm is not None:
         job = replace(job, slurm=for_profile(job.slurm, profile, values, origins))
-        machines *= job.topology.nodes  # alike, as far as this machine's entry knows them
+        machines *= job.topology.nodes  # alike, as far as the login node's entry knows them
     return Resolved(
         job=job,
         profile=profile,
@@ -252,14 +257,16 @@ def _with_places(tree: Node, assets: tuple[Placed, ...], host: Host, paths: Path
     return substitute_assets(tree, bound)
 
 
-def _machines(job: Job, hosts: Hosts, *, remote: bool) -> tuple[Host, ...]:
+def _machines(job: Job, hosts: Hosts, login: Host | None, *, remote: bool) -> tuple[Host, ...]:
+    if job.engine is not None and login is not None:
+        return (login,)
     if remote and not job.hosts:
         raise ConfigError("no host named", hint="--host NAME; safelaunch hosts lists them")
     if remote:  # a name without an entry is one of ~/.ssh/config, or an address
         return tuple(hosts.machines.get(name) or Host(name) for name in job.hosts)
     if job.hosts and job.engine is None:
         return tuple(hosts_file.select(hosts, name, job.origin("hosts")) for name in job.hosts)
-    return (hosts.machines.get(LOCAL, Host(LOCAL)),)
+    return (login or Host(LOCAL),)
 
 
 def _profile(

@@ -147,6 +147,8 @@ def resume(
 
 def move_project(plan: Plan, resolved: Resolved, folders: Sequence[str]) -> Plan:
     """Return the plan with the project in other folders of its hosts; all else stays as it is."""
+    if plan.engine is not None:
+        folders = [folders[0]] * len(resolved.hosts)  # its nodes share the login node's
     pairs = zip(resolved.hosts, folders, strict=True)
     hosts = tuple(replace(host, workdir=folder) for host, folder in pairs)
     moved = make_plan(resolved._replace(hosts=hosts))

@@ -22,7 +22,8 @@ AGAIN = "give the same command again: it resumes from what has arrived there"
 # numbers of Linux: on this machine they may be others
 FULL = (28, 122)  # ENOSPC, EDQUOT
 CLOSED = (1, 13, 30)  # EPERM, EACCES, EROFS
-EXPECTED = ("StartFailed",)  # what the agent raises for the user to read
+# what the agent raises for the user to read
+EXPECTED = ("StartFailed", "MissingProgram", "SubmitError", "UnclearSubmitError")
 MAX_STORED = 1 << 26  # bytes of data that wait until they are read
 _MAX_MESSAGE = 4000  # characters
 _PIECE_COST = 100  # bytes that a piece of data takes beside its contents

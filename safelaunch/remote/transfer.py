@@ -89,7 +89,8 @@ class Transfer:
         self._cache = os.path.join(home, "cache")
         self._owner = checkout_id(home, project)
         self._rules = Rules(project, job.include, job.exclude)
-        self._planned = [project_on_host(host, project) for host in sync.resolved.hosts]
+        hosts = sync.resolved.hosts[: len(machines)]  # an engine has more nodes behind one of them
+        self._planned = [project_on_host(host, project) for host in hosts]
         self._pending: PendingPush | None = None
         self._entries: Sequence[Entry] = ()  # of the project, as they were sent
         self._code = ProjectCode(project, job.include, job.exclude) if sync.is_sent else None

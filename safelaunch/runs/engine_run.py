@@ -11,10 +11,9 @@ from safelaunch.runs import store
 from safelaunch.runs.access import LocalRun, LogRequest, MissingLogError
 from safelaunch.runtime import run_state
 from safelaunch.runtime.agent import runs as agent_runs
-from safelaunch.runtime.engines.slurm import batch_log
+from safelaunch.runtime.engines import current
 from safelaunch.runtime.logs import reader
-from safelaunch.runtime.nodes import combine_nodes
-from safelaunch.runtime.records import EngineJob, NodePlace
+from safelaunch.runtime.records import NodePlace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -45,17 +44,13 @@ class EngineRun(LocalRun):
 
     def status(self) -> Status:
         """Return the status as it is now, by the run's own record and the engine's word."""
-        from safelaunch.runtime.engines import nodes
-
-        states = []
-        for node in nodes.nodes(self.record.folder):
-            if node.failure is not None:
-                self._failures[node.number] = node.failure
-            host = node.host or f"node-{node.number}"
-            states.append(combine_nodes.NodeState(node.number, host, node.status))
-        if not any(store.host_of(self.record, state.number) for state in states):
-            return states[0].status  # all wait for the same machines
-        return combine_nodes.status(states)
+        nodes = current.engine_nodes(self.record.folder).values()
+        if not nodes:
+            return super().status()  # its directory is gone
+        self._failures |= {node.number: node.failure for node in nodes if node.failure is not None}
+        return store.status_of_nodes(
+            self.record, [(node.number, node.host, node.status) for node in nodes]
+        )
 
     last_status = status
 
@@ -65,9 +60,7 @@ class EngineRun(LocalRun):
 
     def stop(self, grace: float) -> tuple[Status, bool]:
         """Stop the run on all its machines; return its status, and whether it had ended before."""
-        from safelaunch.runtime.engines import nodes
-
-        had_ended = nodes.stop(self.record.folder, grace)
+        _, had_ended = current.stop(self.record.node_dir, grace)
         return self.status(), had_ended
 
     def failure(self, status: StatusSummary) -> Failure | None:
@@ -77,13 +70,9 @@ class EngineRun(LocalRun):
             return next(iter(self._failures.values()), None)
         return own
 
-    def shell(self, number: int) -> tuple[str, ...]:
+    def shell(self, number: int) -> Sequence[str]:
         """Return the command that opens a shell on a node, within the engine's job."""
-        job = EngineJob.read(store.node_dir(self.record, 0)) or EngineJob()
-        cluster = [f"--clusters={job.cluster}"] if job.cluster else []
-        host = store.host_of(self.record, number)
-        words = ["--overlap", f"--nodelist={host}", "--nodes=1", "--ntasks=1", "--pty", "bash"]
-        return (*job.prefix, "srun", *cluster, f"--jobid={job.job}", *words)
+        return current.shell(store.node_dir(self.record, number))
 
     def ranks(self) -> dict[str, int]:
         """Return {rank: pid} of the newest start of each rank, on its own machine."""
@@ -110,19 +99,17 @@ class EngineRun(LocalRun):
         try:
             yield from self._job_log(request, on_status)
         except MissingLogError:
-            if not self._has_only_batch_log(request):
+            if self._batch_log(request) is None:
                 raise
-        if self._has_only_batch_log(request):
-            path = batch_log.path(self.record.folder)
+        path = self._batch_log(request)
+        if path is not None:
             position = 0 if request.tail is None else reader.last_lines(path, request.tail)
             for _, data in reader.follow_file(path, lambda: False, position):
                 yield data
 
-    def _has_only_batch_log(self, request: LogRequest) -> bool:
-        """Whether no node has a log, of any attempt, and the log of the batch script is there."""
-        if request.which is not None or any(reader.attempts(p.run_dir) for p in self.places()):
-            return False
-        return os.path.isfile(batch_log.path(self.record.folder))
+    def _batch_log(self, request: LogRequest) -> str | None:
+        """Return the path of the batch script's log where no node has one, of any attempt."""
+        return None if request.which is not None else current.batch_log_alone(self.record.folder)
 
     def _job_log(
         self, request: LogRequest, on_status: Callable[[Status], object]
@@ -134,12 +121,10 @@ class EngineRun(LocalRun):
             return
         from safelaunch.runs import merged_log
 
-        yield from merged_log.lines(
-            places,
-            request,
-            lambda place: self._pieces(place.node, request, on_status),
-            lambda _: None,
+        pieces = merged_log.pieces(
+            places, lambda place: self._pieces(place.node, request, on_status), lambda _: None
         )
+        yield from merged_log.lines(places, request, pieces)
 
     def _node_log(
         self, number: int, request: LogRequest, on_status: Callable[[Status], object]

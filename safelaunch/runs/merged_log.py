@@ -24,13 +24,14 @@ _FINAL_LINE_END = re.compile(rb"(\n)")
 _LONGEST_LINE = 1 << 16  # bytes of a line that wait for its end
 
 
-def _pieces(
+def pieces(
     places: Sequence[NodePlace], read_node: Pieces, report: Callable[[str], object]
 ) -> Iterator[tuple[int, int, bytes]]:
     """Yield node, attempt and bytes of the logs of all nodes, as they come.
 
-    A host that does not answer is left out, with a message. Raises HostError where none does,
-    MissingLogError where none has such a log.
+    `read_node` yields attempt, position behind it, and bytes of a node's log; `report` gets
+    messages for the user. A host that does not answer is left out, with a message. Raises
+    HostError where none does, MissingLogError where none has such a log.
     """
     arrived: queue.Queue[tuple[NodePlace, int, bytes | Exception | None]] = queue.Queue(READ_AHEAD)
 
@@ -64,13 +65,11 @@ def _pieces(
 def lines(
     places: Sequence[NodePlace],
     request: LogRequest,
-    read_node: Pieces,
-    report: Callable[[str], object],
+    pieces: Iterator[tuple[int, int, bytes]],
 ) -> Iterator[bytes]:
     """Yield the lines of all nodes as they come, each behind the name of its host.
 
-    `read_node` yields attempt, position behind it, and bytes of a node's log; `report` gets
-    messages for the user. Raises HostError and MissingLogError.
+    `pieces` has node, attempt and bytes of their logs.
     """
     width = max(len(place.host) for place in places)
     prefixes = {place.node: f"{place.host:<{width}} | ".encode() for place in places}
@@ -78,7 +77,7 @@ def lines(
     attempts = dict.fromkeys(prefixes, request.attempt)
     line_end = _FINAL_LINE_END if request.final_lines else _LINE_END
     bar = None  # the node whose progress bar is the last line, if one is
-    for node, attempt, data in _pieces(places, read_node, report):
+    for node, attempt, data in pieces:
         if attempt != attempts[node]:
             attempts[node] = attempt
             end = b"\n" if unfinished[node] else b""

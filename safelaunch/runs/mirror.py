@@ -116,7 +116,7 @@ def save(run: store.Run, place: NodePlace, view: agent_runs.NodeView) -> None:
         if isinstance(data, dict) and not (name == PlanRecord.FILE and os.path.exists(path)):
             json_files.write_json(path, data)
     mirror = store.Mirror()
-    for name in ("ranks", "attempts", "served", "notes"):
+    for name in ("ranks", "attempts", "served", "shell", "notes"):
         if name in view:
             setattr(mirror, name, getattr(view, name))
     mirror.host, mirror.run_dir, mirror.at = place.host, place.run_dir, time.time()

@@ -160,6 +160,7 @@ class Mirror(Record):
     ranks: Mapping[str, int] = {}  # rank -> pid of its newest start
     attempts: Sequence[int] = ()  # numbers of the attempts that have logs
     served: bool = False  # whether its tmux server answers
+    shell: Sequence[str] = ()  # command that opens a shell within the job of an engine
     notes: Sequence[str] = ()  # what the samples say
 
 
@@ -176,13 +177,29 @@ def host_of(run: Run, node: int) -> str:
 
     "" for this machine, and for one that an engine has not chosen yet.
     """
-    host = mirror_record(run, node).host
-    if host:
-        return host
     record = RunRecord.read(node_dir(run, node))
     if record is None or record.engine is None or node >= len(record.hosts):
-        return ""
+        return mirror_record(run, node).host
     return record.hosts[node] if record.engine.is_joined else ""
+
+
+def is_on_engine(run: Run) -> bool:
+    """Whether an engine chooses the machines of a run, of this machine or behind a login node."""
+    record = RunRecord.read(node_dir(run, 0))
+    return record is not None and record.engine is not None
+
+
+def status_of_nodes(run: Run, nodes: Sequence[tuple[int, str, Status]]) -> Status:
+    """Return the status of a run from number, host and status of its nodes.
+
+    An engine's machines have names of their own; all wait for the same ones before.
+    """
+    if is_on_engine(run):
+        named = [(number, host_of(run, number), status) for number, _, status in nodes]
+        if not any(name for _, name, _ in named):
+            return nodes[0][2].copy()
+        nodes = [(number, name or f"node-{number}", status) for number, name, status in named]
+    return combine_nodes.status([combine_nodes.NodeState(*node) for node in nodes])
 
 
 def clock_offset(run: Run) -> float:

@@ -7,7 +7,7 @@ interpreter and the packages are those of the nodes; address, ports, card and co
 from __future__ import annotations
 
 import os
-import shutil
+import posixpath
 import zlib
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,11 +28,13 @@ from safelaunch.start.local_probe import LocalProbe
 from safelaunch.start.run_files import start_request
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from safelaunch.model import Plan, Slurm
+    from safelaunch.model import Plan
+    from safelaunch.runtime.engines.submission import SubmitAnswer
     from safelaunch.start.caller import Caller
     from safelaunch.start.preflight import MachineReport
+    from safelaunch.start.resume import CheckpointChoice
 
 _LATE = (Slot.MASTER_ADDR, Slot.PORT, Slot.INTERFACE, Slot.THREADS)
 
@@ -42,12 +44,35 @@ _LIMITED = ("node count", "node configuration", "memory", "time limit", "cpu")
 
 
 class EngineRequest(NamedTuple):
-    """What runtime/engines/submission.py needs for the nodes of a run, and the bytes behind it."""
+    """A request of runtime/engines/submission.py, the bytes behind it, and notes for the user.
 
-    nodes: Sequence[dict[str, Any]]
-    env: Mapping[str, str]  # values of `env_from`
+    `run_dirs` are the folders of the nodes, `plan_json` is the record of the plan in that of node
+    0. `words` has of the request what the nodes need; `request` adds the engine's script.
+    """
+
+    words: Mapping[str, Any]
     data: bytes
     notes: tuple[str, ...]
+    run_dirs: Sequence[str]
+    plan_json: bytes
+
+
+class CodePlace(NamedTuple):
+    """Where a login node that was reached over SSH has the project, and who sent it."""
+
+    place: str = ""  # folder of the project
+    tree: str | None = None  # the run's own copy of it
+    owner: str = ""  # id of the checkout that the folder belongs to
+    is_shared: bool = False  # whether several nodes use the copy
+    client: str | None = None  # user@machine that starts the run
+
+
+class StartChoice(NamedTuple):
+    """What is decided for all nodes before they are known, beside the plan itself."""
+
+    checkpoint: CheckpointChoice
+    versions: Mapping[str, str]  # decide open gates
+    files: Mapping[str, bytes] = MappingProxyType({})  # of the folder of node 0
 
 
 def placeholders(plan: Plan, run_id: str) -> dict[Slot, str]:
@@ -60,51 +85,89 @@ def placeholders(plan: Plan, run_id: str) -> dict[Slot, str]:
 
 
 def request(
-    plan: Plan,
+    report: MachineReport,
+    caller: Caller,
+    choice: StartChoice,
+    *,
+    run_id: str,
+    environ: Mapping[str, str],
+    code: CodePlace = CodePlace(),  # noqa: B008 - a tuple
+) -> EngineRequest:
+    """Return the request that submits an unbound plan on a login node that has reported itself.
+
+    `environ` is that of the login node. Raises ConfigError and StartError.
+    """
+    plan = choice.checkpoint.plan
+    block = plan.engine
+    if block is None:
+        raise ValueError("the plan is for no engine")
+    engine = EngineStart(name=slurm.NAME, notice=block.signal)
+    engine.can_resume = block.requeue and plan.nodes[0].resume_argv is not None
+    parts = node_requests(engine, report, caller, choice, run_id=run_id, environ=environ, code=code)
+    place = Submission(run_id, posixpath.dirname(parts.run_dirs[0]), report.python)
+    path = script_path(place)
+    words = {
+        **parts.words,
+        "script": [path, sbatch_script(plan, place)],
+        "submit": submit_line(plan, path),
+        "comment": place.comment,
+        "prefix": block.prefix,
+    }
+    return parts._replace(words=words)
+
+
+def node_requests(
     engine: EngineStart,
     report: MachineReport,
     caller: Caller,
+    choice: StartChoice,
     *,
     run_id: str,
-    more: Mapping[Slot, str] = MappingProxyType({}),
-    files: Mapping[str, bytes] = MappingProxyType({}),
-    versions: Mapping[str, str] = MappingProxyType({}),
+    environ: Mapping[str, str],
+    code: CodePlace = CodePlace(),  # noqa: B008 - a tuple
 ) -> EngineRequest:
-    """Return the request for all nodes of an unbound plan. Raises ConfigError and StartError.
-
-    `more` are facts beside those of the report, `files` go into the folder of node 0, `versions`
-    decide open gates.
-    """
+    """Return what a request has of the nodes of a plan. Raises ConfigError and StartError."""
+    plan = choice.checkpoint.plan
     late = placeholders(plan, run_id)
     nodes: list[dict[str, Any]] = []
+    run_dirs: list[str] = []
     data: list[bytes] = []
+    plans: list[bytes] = []
     env: dict[str, str] = {}
-    notes: list[str] = []
+    notes = [choice.checkpoint.note]
     for rank, node in enumerate(plan.nodes):
+        more = {slot: str(word) for slot, word in choice.checkpoint.facts(0, report.home).items()}
         facts = {**preflight.facts(node, report, run_id), **more, **late}
         packages = [preflight.package_versions(node, report.probe)] * len(plan.nodes)
         start = start_request(
             plan,
             facts,
             caller,
-            caller.environ,
+            environ,
             rank=rank,
-            versions=versions,
-            more={} if rank else files,
+            versions=choice.versions,
+            more={} if rank else choice.files,
             packages=packages,
         )
         own = EngineStart.from_json(engine.to_json())
         own.placeholders = {slot.value: text for slot, text in late.items()}
         start.run.engine = own
+        start.run.client = code.client
+        start.run.place, start.run.tree = code.place or None, code.tree
+        start.run.checkout, start.run.tree_shared = code.owner or None, code.is_shared
         sizes = [[f"{UNBOUND}/{name}", size] for name, size in start.words["files"]]
         # until the node fills in its own: `show` and `rerun` read it while the job waits
         unbound = _with_names(start.plan_json, late)
         sizes.append([PlanRecord.FILE, len(unbound)])
         nodes.append({"run": start.run.to_json(), "files": sizes})
+        run_dirs.append(facts[Slot.RUN_DIR])
         data += [*start.data, unbound]
+        plans.append(unbound)
         env |= start.words["env"]
         notes += [*start.notes, *start.run.decisions]
-    return EngineRequest(nodes, env, b"".join(data), tuple(dict.fromkeys(notes)))
+    words = {"nodes": nodes, "env": env, "python": report.python}
+    shown = tuple(dict.fromkeys(note for note in notes if note))
+    return EngineRequest(words, b"".join(data), shown, run_dirs, plans[0])
 
 
 def _with_names(text: bytes, late: Mapping[Slot, str]) -> bytes:
@@ -124,11 +187,10 @@ def submit(
     block = plan.engine
     if block is None:
         raise ValueError("the plan is for no engine")
-    program = submit_line(plan, "")[0]
-    if shutil.which(program, path=caller.environ.get("PATH")) is None:
-        raise StartError(
-            f"no `{program}` on PATH", hint="start it on a login node of the cluster, or --dry-run"
-        )
+    try:
+        submission.check_program(submit_line(plan, ""), caller.environ)
+    except submission.MissingProgram as e:
+        raise refusal(type(e).__name__, str(e), "", lambda **_: ()) from e
     first = plan.nodes[0]
     preflight.check_secrets(first, caller.environ)
     preflight.check_assets(first.assets)
@@ -136,56 +198,57 @@ def submit(
     report, versions = local.machine_report(
         first, caller, LocalProbe(first, caller.environ, has_backend=False)
     )
-    engine = EngineStart(name=slurm.NAME, notice=block.signal)
-    engine.can_resume = block.requeue and first.resume_argv is not None
-    choice = local.newest_checkpoint(plan, caller)
-    parts = request(
-        choice.plan,
-        engine,
-        report,
-        caller,
-        run_id=run_id,
-        more={slot: str(word) for slot, word in choice.facts(0, report.home).items()},
-        files=files,
-        versions=versions,
-    )
-    folder = os.path.join(store.folder(caller.home), run_id)
-    place = Submission(run_id, folder, report.python)
-    path = script_path(place)
-    words = {
-        "nodes": parts.nodes,
-        "env": parts.env,
-        "script": [path, sbatch_script(plan, place)],
-        "submit": submit_line(plan, path),
-        "comment": place.comment,
-        "python": report.python,
-        "prefix": block.prefix,
-    }
+    choice = StartChoice(local.newest_checkpoint(plan, caller), versions, files)
+    parts = request(report, caller, choice, run_id=run_id, environ=caller.environ)
     try:
-        answer = submission.submit(words, parts.data, caller.environ, caller.home)
-    except UnclearSubmitError as e:
-        raise StartError(
-            f"Slurm did not say whether it has accepted the job: {e}",
-            where=run_id,
-            hint=f"squeue --me; then safelaunch stop {run_id}",
-        ) from e
-    except SubmitError as e:
-        message = f"Slurm does not accept the job: {e}"
-        raise Refused(message, hint=_choices(str(e), block, caller)) from e
-    except starter.StartFailed as e:
-        raise StartError(str(e)) from e
+        answer = submission.submit(parts.words, parts.data, caller.environ, caller.home)
+    except (SubmitError, starter.StartFailed) as e:
+
+        def names(*, with_limits: bool) -> Sequence[str]:
+            return partitions(block.prefix, caller.environ, with_limits=with_limits)
+
+        raise refusal(type(e).__name__, str(e), run_id, names) from e
     except OSError as e:
         raise StartError(f"{e.strerror} ({e.filename})" if e.filename else str(e)) from e
-    notes = tuple(note for note in (choice.note, *parts.notes) if note)
-    run = store.Run(run_id, os.path.dirname(answer.run_dir))
+    return started(parts, answer, store.Run(run_id, os.path.dirname(answer.run_dir)), plan)
+
+
+def started(
+    parts: EngineRequest, answer: SubmitAnswer, run: store.Run, plan: Plan, host: str = ""
+) -> Started:
+    """Return a run that was submitted; `host` is the login node, "" for this machine."""
     places = [
-        NodePlace(host=str(node.host), node=rank, run_dir=store.node_dir(run, rank))
-        for rank, node in enumerate(plan.nodes)
+        NodePlace(host=host or str(node.host), node=rank, run_dir=folder)
+        for rank, (node, folder) in enumerate(zip(plan.nodes, parts.run_dirs, strict=True))
     ]
-    return Started(run=run, places=places, notes=notes, attach=(), job=answer.job.key)
+    return Started(run=run, places=places, notes=parts.notes, attach=(), job=answer.job.key)
 
 
-def _choices(words: str, block: Slurm, caller: Caller) -> str | None:
+def refusal(
+    kind: str, words: str, run_id: str, names: Callable[..., Sequence[str]], host: str = ""
+) -> StartError | Refused:
+    """Return the error of a submission that has failed, by the name of what was raised.
+
+    `names` returns the partitions that there are; `host` is the login node, "" for this machine.
+    """
+    where = host or None
+    if kind == submission.MissingProgram.__name__:
+        hint = "start it on a login node of the cluster, or --dry-run"
+        if host:
+            prefix = "prefix: [env, 'PATH=/opt/slurm/bin:/usr/bin:/bin']"
+            hint = f"if it is elsewhere, in the hosts file of {host}: slurm: {{{prefix}}}"
+        return StartError(words, where=where, hint=hint)
+    if kind == UnclearSubmitError.__name__:
+        message = f"Slurm did not say whether it has accepted the job: {words}"
+        hint = f"squeue --me; then safelaunch stop {run_id}"
+        return StartError(message, where=host or run_id, hint=hint)
+    if kind == SubmitError.__name__:
+        message = f"Slurm does not accept the job: {words}"
+        return Refused(message, where=where, hint=_choices(words, names))
+    return StartError(words, where=where)
+
+
+def _choices(words: str, names: Callable[..., Sequence[str]]) -> str | None:
     """Return what there is instead of what the engine does not have; None where that is unknown."""
     words = words.lower()
     if "account" in words or "qos" in words:
@@ -193,5 +256,5 @@ def _choices(words: str, block: Slurm, caller: Caller) -> str | None:
     has_limits = any(name in words for name in _LIMITED)
     if "partition" not in words and not has_limits:
         return None
-    names = partitions(block.prefix, caller.environ, with_limits=has_limits)
-    return f"partitions here: {', '.join(names)}" if names else None
+    shown = names(with_limits=has_limits)
+    return f"partitions: {', '.join(shown)}" if shown else None

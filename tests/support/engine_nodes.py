@@ -20,6 +20,7 @@ from safelaunch.runtime.records import EngineStart, StopRequest
 from safelaunch.start import engine
 from safelaunch.start.caller import caller
 from safelaunch.start.local_probe import LocalProbe
+from safelaunch.start.resume import CheckpointChoice
 from support.workspace import wait_for
 
 if TYPE_CHECKING:
@@ -47,14 +48,15 @@ class EngineRun:
         for command in probe.backends.values():  # an engine is asked for no terminal
             command.result()
         start = EngineStart(name="slurm", can_resume=True, notice=60.0)
-        request = engine.request(plan, start, report, by, run_id=self.id)
+        choice = engine.StartChoice(CheckpointChoice(plan), {})
+        request = engine.node_requests(
+            start, report, by, choice, run_id=self.id, environ=by.environ
+        )
         words = {
-            "nodes": request.nodes,
-            "env": request.env,
+            **request.words,
             "script": [str(place.home / "runs" / self.id / "batch.sh"), "#!/bin/bash\n"],
             "submit": ["sh", "-c", submit],
             "comment": f"safelaunch:{self.id}",
-            "python": sys.executable,
         }
         submission.submit(words, request.data, by.environ, by.home)
         self.folder = Path(by.home) / "runs" / self.id

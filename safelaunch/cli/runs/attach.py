@@ -65,6 +65,9 @@ def command(run: str | None, node: int | None) -> int:
     if isinstance(access, EngineRun):
         _check_terminal(logs)
         return _attach_local(access, access.shell(number))
+    if isinstance(access, RemoteRun) and access.shell(number):
+        _check_terminal(logs)
+        return _attach_remote(access, shlex.join(access.shell(number)), number)
     record = store.last_status(access.record, number) if number else status
     backend, handle = backends.from_record(record)
     command = backend.attach(handle)

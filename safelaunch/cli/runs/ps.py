@@ -202,6 +202,9 @@ def _clip(text: str, width: int) -> str:
 
 
 def _host(run: store.Run, node: int) -> str:
+    login = store.mirror_record(run, node).host
+    if login:
+        return login
     record = RunRecord.read(store.node_dir(run, node))
     engine = record.engine.name if record is not None and record.engine is not None else ""
     return store.host_of(run, node) or engine

@@ -26,6 +26,7 @@ DEFAULT = "safelaunch.yaml"  # the job file, where none is named
 )
 @shared.plan_options
 @shared.start_options
+@shared.engine_option
 @click.option("--no-sync", is_flag=True, help="Use the project as it lies on the host.")
 @click.option(
     "--delete", is_flag=True, help="Remove there what earlier syncs copied, and is gone here."

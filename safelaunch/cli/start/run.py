@@ -23,12 +23,7 @@ if TYPE_CHECKING:
 @click.argument("job", nargs=-1, type=click.Path(), metavar="[JOB.yaml...] [-- LINE...]")
 @shared.plan_options
 @click.option("--project-root", metavar="PATH", help="Print the plan as if the project lay there.")
-@click.option(
-    "--on",
-    "engine",
-    type=click.Choice(("slurm",)),
-    help="Submit the job to Slurm, which chooses the machines.",
-)
+@shared.engine_option
 @shared.start_options
 @click.option(
     "--foreground", is_flag=True, help="For CI: stay, and end the job when this command is stopped."

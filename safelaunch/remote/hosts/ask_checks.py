@@ -96,7 +96,7 @@ def try_routes(context: CheckContext, pool: HostPool) -> RouteReport:
     """Try the network between the hosts of a job, as a start does. Raises HostError."""
     from safelaunch.remote import routes
     from safelaunch.remote.host_pool import Machine
-    from safelaunch.remote.start import machine_report, request_report
+    from safelaunch.remote.start.prepare import machine_report, request_report
     from safelaunch.start import preflight
 
     machines = [Machine(host.name, pool) for host in context.hosts]

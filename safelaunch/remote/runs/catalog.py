@@ -88,21 +88,13 @@ class RunCatalog:
         """Return runs whose status is known here, and those to be asked for, as last seen."""
         settled: RunStatuses = []
         live: RunStatuses = []
-        self._watch_engines(records)
+        current.watch([record.folder for record in records])
         for record in records:
             run = self.open(record)
             status = run.last_status()
             is_settled = isinstance(run, LocalRun) or status.state in run_state.ENDED
             (settled if is_settled else live).append((record, status))
         return settled, live
-
-    def _watch_engines(self, records: Sequence[Run]) -> None:
-        """Ask the engines about all runs at once, instead of about each."""
-        folders = [record.folder for record in records if current.is_on_engine(record.folder)]
-        if len(folders) > 1:
-            from safelaunch.runtime.engines import nodes
-
-            nodes.watch(folders)
 
     def statuses(self, records: Sequence[Run]) -> Iterator[HostAnswer]:
         """Yield runs on hosts with the status as it is now; all hosts are asked in parallel."""

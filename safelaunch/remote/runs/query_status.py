@@ -17,7 +17,6 @@ from safelaunch.runs.access import HostAnswer
 from safelaunch.runtime import run_state
 from safelaunch.runtime.agent.runs import NodeView
 from safelaunch.runtime.engines import current
-from safelaunch.runtime.nodes import combine_nodes
 from safelaunch.runtime.records import NodePlace, PlanRecord, RemoteRecord
 from safelaunch.runtime.units import brief_duration
 from safelaunch.sync.answers import checked
@@ -111,14 +110,11 @@ def _status(
     is_starting: bool = False,
 ) -> Status:
     """Return a run's status; `is_starting`: its start was under way before the answers."""
-    return combine_nodes.status([
-        combine_nodes.NodeState(
-            place.node,
-            place.host,
-            _node_status(run, place, answers.get(place.host), is_starting=is_starting),
-        )
-        for place in places
-    ])  # fmt: skip
+    nodes = []
+    for place in places:
+        own = _node_status(run, place, answers.get(place.host), is_starting=is_starting)
+        nodes.append((place.node, place.host, own))
+    return store.status_of_nodes(run, nodes)
 
 
 def _node_status(
@@ -165,8 +161,10 @@ def stop(pool: HostPool, run: store.Run, pointer: RemoteRecord, grace: float) ->
             return e
         return bool(answer["ended"])
 
-    answers = together(stop_node, pointer.places)
-    pairs = list(zip(pointer.places, answers, strict=True))
+    # an engine's are behind one login node, which stops them all
+    places = pointer.places[:1] if store.is_on_engine(run) else pointer.places
+    answers = together(stop_node, places)
+    pairs = list(zip(places, answers, strict=True))
     stopped = [place.host for place, answer in pairs if not isinstance(answer, HostError)]
     for place, answer in pairs:
         if isinstance(answer, HostError):
@@ -272,8 +270,8 @@ def _record_clocks(
     status: Status,
 ) -> None:
     """Record how far the hosts' clocks are ahead of this one: it orders their failures."""
-    if not any(node.state == "failed" for node in status.nodes):
-        return
+    if store.is_on_engine(run) or not any(node.state == "failed" for node in status.nodes):
+        return  # the clock of a login node is none of its nodes'
 
     def compare(place: NodePlace) -> None:
         if store.mirror_record(run, place.node).ahead is not None:

@@ -14,7 +14,7 @@ from safelaunch.errors import ConfigError, RunNotFound
 from safelaunch.runs import mirror, store
 from safelaunch.runs.access import RunAccess, with_attempt_lines
 from safelaunch.runtime.agent import runs as agent_runs
-from safelaunch.runtime.nodes import combine_nodes
+from safelaunch.runtime.records import NodePlace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from safelaunch.runs.access import LogRequest
     from safelaunch.runs.node_files import NodeFiles
     from safelaunch.runs.store import Run
-    from safelaunch.runtime.records import NodePlace, RemoteRecord, Status, StatusSummary
+    from safelaunch.runtime.records import RemoteRecord, Status, StatusSummary
 
 
 class RemoteRun(RunAccess):
@@ -69,6 +69,19 @@ class RemoteRun(RunAccess):
         """Return host and folder of each node."""
         return self.pointer.places
 
+    def _named_places(self) -> Sequence[NodePlace]:
+        """Return the nodes with the names of their machines, which an engine may have chosen."""
+        if not store.is_on_engine(self.record):
+            return self.places()
+        places = [NodePlace.from_json(place.to_json()) for place in self.places()]
+        for place in places:
+            place.host = store.host_of(self.record, place.node) or f"node-{place.node}"
+        return places
+
+    def shell(self, node: int) -> Sequence[str]:
+        """Return the command that opens a shell on a node that an engine has chosen."""
+        return store.mirror_record(self.record, node).shell
+
     def status(self) -> Status:
         """Return the status as it is now; of a host that does not answer `unknown`."""
         from safelaunch.remote.runs.query_status import status
@@ -79,12 +92,10 @@ class RemoteRun(RunAccess):
     def last_status(self) -> Status:
         """Return the status as it was when last seen."""
         nodes = [
-            combine_nodes.NodeState(
-                place.node, place.host, store.last_status(self.record, place.node)
-            )
+            (place.node, place.host, store.last_status(self.record, place.node))
             for place in self.pointer.places
         ]
-        return combine_nodes.status(nodes)
+        return store.status_of_nodes(self.record, nodes)
 
     def is_over(self, status: StatusSummary) -> bool:
         """Whether nothing more will come; a host that does not answer now may answer later."""
@@ -138,17 +149,21 @@ class RemoteRun(RunAccess):
         if len(self.places()) > 1 and request.node is None:
             from safelaunch.runs import merged_log
 
-            pool = self.pool  # here: each node's log is read by a thread of its own
-            log = merged_log.lines(
-                self.places(),
-                request,
-                lambda place: stream_log.pieces(pool, self.record, place, request),
-                pool.report,
-            )
+            pool, places = self.pool, self._named_places()
+            if store.is_on_engine(self.record):  # behind one login node, whose agent reads them all
+                nodes, login = [place.node for place in places], self.pointer.places[0].host
+                pieces = stream_log.pieces_of_nodes(pool, self.record, login, nodes, request)
+            else:
+                pieces = merged_log.pieces(
+                    places,
+                    lambda place: stream_log.pieces(pool, self.record, place, request),
+                    pool.report,
+                )
+            log = merged_log.lines(places, request, pieces)
         else:
             place = self.places()[0] if request.node is None else self.place(request.node)
-            pieces = stream_log.pieces(self.pool, self.record, place, request)
-            log = with_attempt_lines(request.attempt, pieces)
+            own = stream_log.pieces(self.pool, self.record, place, request)
+            log = with_attempt_lines(request.attempt, own)
         yield from log
 
     def files(self, node: int) -> NodeFiles:

@@ -14,9 +14,11 @@ from safelaunch.runtime.agent import runs as agent_runs
 from safelaunch.ssh.errors import Unreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
+    from safelaunch.remote.agent_client import PendingReply
     from safelaunch.remote.host_pool import HostPool
+    from safelaunch.remote.session import HostSession
     from safelaunch.runs.access import LogRequest
     from safelaunch.runs.store import Run
     from safelaunch.runtime.records import NodePlace
@@ -33,27 +35,62 @@ def pieces(
     that is followed begins with the run, also if its start is still under way.
     """
     words = {**request.to_json(), "id": run.id, "node": place.node, "position": 0}
+
+    def ask(session: HostSession) -> PendingReply:
+        reply = session.prefetched_logs.pop((run.id, place.node), None)
+        return reply or session.agent.ask("runs.log", **words)
+
+    for piece in _messages(pool, run, place.host, request, ask):
+        head, data = piece[: agent_runs.AT.size], piece[agent_runs.AT.size :]
+        attempt, position = agent_runs.AT.unpack(head)
+        words |= {"attempt": attempt, "position": position, "tail": None}
+        if data:
+            yield attempt, position, data
+
+
+def pieces_of_nodes(
+    pool: HostPool, run: Run, host: str, nodes: Sequence[int], request: LogRequest
+) -> Iterator[tuple[int, int, bytes]]:
+    """Yield node, attempt and bytes of the logs of several nodes behind one host, as they come."""
+    own = {"attempt": request.attempt, "position": 0, "tail": request.tail}
+    marks: dict[int, dict[str, Any]] = {node: dict(own) for node in nodes}
+
+    def ask(session: HostSession) -> PendingReply:
+        return session.agent.ask(
+            "runs.logs", id=run.id, which=request.which, follow=request.follow, nodes=marks
+        )
+
+    for piece in _messages(pool, run, host, request, ask):
+        head, data = piece[: agent_runs.NODE_AT.size], piece[agent_runs.NODE_AT.size :]
+        node, attempt, position = agent_runs.NODE_AT.unpack(head)
+        marks[node] = {"attempt": attempt, "position": position, "tail": None}
+        if data:
+            yield node, attempt, data
+
+
+def _messages(
+    pool: HostPool,
+    run: Run,
+    host: str,
+    request: LogRequest,
+    ask: Callable[[HostSession], PendingReply],
+) -> Iterator[bytes]:
+    """Yield what a host sends of a log, over connections that are lost and made again."""
     delays, is_started, has_ended = iter(RETRY_DELAYS), request.follow, False
     while True:
         is_starting = request.follow and mirror.is_starting(run)
         try:
-            session = pool.session(place.host)
-            reply = session.prefetched_logs.pop((run.id, place.node), None)
-            reply = reply or session.agent.ask("runs.log", **words)
+            reply = ask(pool.session(host))
             for piece in reply.pieces():
-                head, data = piece[: agent_runs.AT.size], piece[agent_runs.AT.size :]
-                attempt, position = agent_runs.AT.unpack(head)
-                words |= {"attempt": attempt, "position": position, "tail": None}
                 delays, is_started = iter(RETRY_DELAYS), True
-                if data:
-                    yield attempt, position, data
+                yield piece
         except (Lost, Unreachable):
-            pool.discard(place.host)
+            pool.discard(host)
             delay = next(delays, None)
             if delay is None or not is_started or pool.is_closed:
                 raise
             if delay == RETRY_DELAYS[0]:
-                pool.report(f"[{place.host} does not answer; trying again]")
+                pool.report(f"[{host} does not answer; trying again]")
             time.sleep(delay)
         else:
             answer = reply.result()

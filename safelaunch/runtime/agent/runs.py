@@ -26,14 +26,20 @@ from safelaunch.runtime.start import run_dir
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import TypeAlias
 
     from safelaunch.runtime.agent.wire import Link, Message
+    from safelaunch.runtime.engines.nodes import EngineNode
+
+    Piece: TypeAlias = tuple[int, int, bytes]  # attempt, position behind it, bytes
+    NodePiece: TypeAlias = tuple[int, int, int, bytes]  # the same behind the number of a node
 
 MIRROR = "mirror"  # a file in the folder of a node that is on another machine
 FILES = (RunRecord.FILE, Provenance.FILE, Failure.FILE)
 SIGN_OF_LIFE = 15.0  # seconds between two messages without more of a log
 AT = struct.Struct(">IQ")  # before a piece of a log: its attempt, and the position after it
+NODE_AT = struct.Struct(">IIQ")  # the same behind the number of a node
 
 
 class NodeView(Record):
@@ -50,6 +56,7 @@ class NodeView(Record):
     ranks: Mapping[str, int] = {}  # rank -> pid of its newest start
     attempts: Sequence[int] = ()  # numbers of the attempts that have logs
     served: bool = False  # whether its tmux server answers
+    shell: Sequence[str] = ()  # command that opens a shell within the job of an engine
     notes: Sequence[str] = ()  # warnings from the samples
 
 
@@ -61,12 +68,17 @@ def runs(request: Message, link: Link) -> Message:
         ids = request.get("ids") or os.listdir(folder)
     except OSError:
         ids = []
+    current.watch([os.path.join(folder, run_id) for run_id in ids])
     for run_id in ids:
         try:
             names = [n for n in os.listdir(os.path.join(folder, run_id)) if n.startswith("node-")]
         except OSError:
             continue
-        views = {name[5:]: view(os.path.join(folder, run_id, name), request) for name in names}
+        own = current.engine_nodes(os.path.join(folder, run_id))
+        views = {
+            name[5:]: view(os.path.join(folder, run_id, name), request, own.get(name))
+            for name in names
+        }
         # a pointer to a run of another machine has no view
         nodes = {number: node.to_json() for number, node in views.items() if node is not None}
         if nodes:
@@ -74,18 +86,24 @@ def runs(request: Message, link: Link) -> Message:
     return {"runs": result}
 
 
-def view(node_dir: str, request: Message) -> NodeView | None:
-    """Return a node's view: its status as it is now, and unless `brief` also its `files`."""
+def view(node_dir: str, request: Message, own: EngineNode | None = None) -> NodeView | None:
+    """Return a node's view: its status as it is now, and unless `brief` also its `files`.
+
+    `own` is the node as its engine has it.
+    """
     if not os.path.isdir(node_dir) or os.path.exists(os.path.join(node_dir, MIRROR)):
         return None
-    status = current.status(node_dir)
+    status = current.status(node_dir) if own is None else own.status
     run = RunRecord.read(node_dir) or RunRecord()
     node = NodeView(run_dir=node_dir, status=status, nodes=max(1, len(run.hosts)), now=time.time())
     node.client, node.job_file = run.client, run.job_file
     if request.get("brief"):
         return node
     names = (*FILES, *(request.get("files") or ()))
-    node.files = {name: json_files.read_json(os.path.join(node_dir, name)) for name in names}
+    files = {name: json_files.read_json(os.path.join(node_dir, name)) for name in names}
+    if own is not None and own.failure is not None and files[Failure.FILE] is None:
+        files[Failure.FILE] = own.failure.to_json()
+    node.files, node.shell = files, current.shell(node_dir)
     node.ranks, node.attempts = ranks(node_dir), reader.attempts(node_dir)
     backend, handle = backends.from_record(status)
     node.served = backend.serves(handle)
@@ -132,28 +150,99 @@ def log(request: Message, link: Link) -> Message:
     `exists`.
     """
     node_dir = run_dir.node_dir(str(request["id"]), int(request["node"]))
+    pieces = ((0, *piece) for piece in _log_pieces(node_dir, request))
+    _send_log(pieces, link, lambda _, attempt, at: AT.pack(attempt, at))
+    return _log_answer(node_dir, request, exists=_has_log(node_dir, request))
+
+
+def logs(request: Message, link: Link) -> Message:
+    """Send the logs of several `nodes` as they come, each piece after node, attempt and position.
+
+    `nodes` has for each number what `log` is asked for it beside the rest of the request. The
+    answer is the first node's, and whether any log `exists`.
+    """
+    parts = {int(node): {**request, **own} for node, own in request["nodes"].items()}
+    node_dirs = {node: run_dir.node_dir(str(request["id"]), node) for node in parts}
+    logs = {node: _log_pieces(node_dirs[node], parts[node]) for node in parts}
+    _send_log(_in_turns(logs), link, NODE_AT.pack)
+    exists = any(_has_log(node_dirs[node], parts[node]) for node in parts)
+    first = min(parts)
+    return _log_answer(node_dirs[first], parts[first], exists=exists)
+
+
+def _in_turns(logs: dict[int, Iterator[Piece]]) -> Iterator[NodePiece]:
+    """Yield pieces of several logs with their nodes, one of each in turn."""
+    while logs:
+        for node, pieces in list(logs.items()):
+            piece = next(pieces, None)
+            if piece is None:
+                del logs[node]
+            else:
+                yield (node, *piece)
+
+
+def _log_pieces(node_dir: str, request: Message) -> Iterator[Piece]:
+    """Yield attempt, position after the piece, and bytes of a log; no bytes at a pause."""
     which = request.get("which")
     attempt = request.get("attempt") or max(reader.attempts(node_dir), default=1)
     position = int(request.get("position") or 0)
     if request.get("tail") is not None:
         position = reader.last_lines(reader.log_path(node_dir, which, attempt), request["tail"])
-    pieces = reader.follow_attempts(
+    yield from reader.follow_attempts(
         node_dir,
         which,
         (attempt, position),
-        lambda: is_over(current.status(node_dir)),
+        lambda: _is_log_complete(node_dir),
         on=bool(request.get("follow")),
     )
+    yield from _batch_log(node_dir, request)
+
+
+def _send_log(
+    pieces: Iterator[NodePiece], link: Link, head: Callable[[int, int, int], bytes]
+) -> None:
+    """Send pieces behind their heads; raise BrokenPipeError where the client is gone."""
     sent = time.monotonic()
-    for number, at, data in pieces:
+    for node, attempt, at, data in pieces:
         if data or time.monotonic() - sent > SIGN_OF_LIFE:
             sent = time.monotonic()
-            link.data(AT.pack(number, at) + data)
+            link.data(head(node, attempt, at) + data)
         elif link.is_closed():
             raise BrokenPipeError
+
+
+def _log_answer(node_dir: str, request: Message, *, exists: bool) -> Message:
     node = view(node_dir, request)
-    path = reader.log_path(node_dir, which, attempt)
-    return {"view": None if node is None else node.to_json(), "exists": os.path.isfile(path)}
+    return {"view": None if node is None else node.to_json(), "exists": exists}
+
+
+def _has_log(node_dir: str, request: Message) -> bool:
+    attempt = request.get("attempt") or max(reader.attempts(node_dir), default=1)
+    path = reader.log_path(node_dir, request.get("which"), attempt)
+    return os.path.isfile(path) or _has_batch_log(node_dir, request)
+
+
+def _is_log_complete(node_dir: str) -> bool:
+    """Whether nothing more will come: an engine that does not answer has ended nothing."""
+    status = current.status(node_dir)
+    is_silent = status.state == "unknown" and current.is_on_engine(os.path.dirname(node_dir))
+    return is_over(status) and not is_silent
+
+
+def _has_batch_log(node_dir: str, request: Message) -> bool:
+    """Whether a request for a node's log is answered by that of its batch script: there is none."""
+    is_first = os.path.basename(node_dir) == "node-0" and request.get("which") is None
+    return is_first and current.batch_log_alone(os.path.dirname(node_dir)) is not None
+
+
+def _batch_log(node_dir: str, request: Message) -> Iterator[tuple[int, int, bytes]]:
+    """Yield the log of the batch script, which says why no supervisor wrote one."""
+    if _has_batch_log(node_dir, request):
+        path = current.batch_log_alone(os.path.dirname(node_dir)) or ""
+        position, tail = int(request.get("position") or 0), request.get("tail")
+        position = position if tail is None else reader.last_lines(path, tail)
+        for at, data in reader.follow_file(path, lambda: False, position):
+            yield 1, at, data
 
 
 def is_over(status: StatusSummary) -> bool:
@@ -170,4 +259,4 @@ def stop(request: Message, link: Link) -> Message:
     return {"status": status.to_json(), "ended": ended}
 
 
-VERBS = {"runs": runs, "log": log, "stop": stop}
+VERBS = {"runs": runs, "log": log, "logs": logs, "stop": stop}

@@ -2,6 +2,8 @@
 
 # ruff: noqa: ARG001 - all verbs have one signature
 
+# ruff: noqa: PLC0415 - what asks an engine: few machines have one
+
 from __future__ import annotations
 
 import os
@@ -62,6 +64,35 @@ def undo(request: Message, link: Link) -> Message:
     return {}
 
 
+def submit(request: Message, link: Link) -> Message:
+    """Submit a run to the engine of this machine, its files as data behind the request.
+
+    Raises OSError, StartFailed and SubmitError.
+    """
+    from safelaunch.runtime.engines import submission
+
+    answer = submission.submit(request, b"".join(link.pieces()), os.environ, home())
+    return answer.to_json()
+
+
+def partitions(request: Message, link: Link) -> Message:
+    """Return the `names` of the engine's partitions, or with `with_limits` what they have."""
+    from safelaunch.runtime.engines.slurm import submit as slurm
+
+    names = slurm.partitions(
+        request.get("prefix") or (), os.environ, with_limits=bool(request.get("with_limits"))
+    )
+    return {"names": names}
+
+
+def withdraw(request: Message, link: Link) -> Message:
+    """Cancel a submission, and remove what it has made. Raises SubmitError."""
+    from safelaunch.runtime.engines import submission
+
+    submission.undo(str(request["id"]), os.environ, home())
+    return {}
+
+
 def sweep(request: Message, link: Link) -> Message:
     """Remove copies of the runtime that nobody uses, with `dry_run` none; return their folders."""
     places = runtime_copy.unused(home(), 0.0)
@@ -70,4 +101,13 @@ def sweep(request: Message, link: Link) -> Message:
     return {"copies": places}
 
 
-VERBS = {"look": machine_state, "start": start, "undo": undo, "clock": clock, "sweep": sweep}
+VERBS = {
+    "look": machine_state,
+    "start": start,
+    "undo": undo,
+    "submit": submit,
+    "withdraw": withdraw,
+    "partitions": partitions,
+    "clock": clock,
+    "sweep": sweep,
+}

@@ -7,10 +7,14 @@ from __future__ import annotations
 import os
 
 from safelaunch.runtime import run_state
-from safelaunch.runtime.records import EngineJob
+from safelaunch.runtime.logs import reader
+from safelaunch.runtime.records import EngineJob, RunRecord
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from safelaunch.runtime.engines.nodes import EngineNode
     from safelaunch.runtime.records import Status
 
 
@@ -19,14 +23,52 @@ def is_on_engine(folder: str) -> bool:
     return os.path.exists(os.path.join(folder, "node-0", EngineJob.FILE))
 
 
+def watch(folders: Sequence[str]) -> None:
+    """Ask the engine about all its runs among some folders at once."""
+    own = [folder for folder in folders if is_on_engine(folder)]
+    if len(own) > 1:
+        from safelaunch.runtime.engines import nodes
+
+        nodes.watch(own)
+
+
+def engine_nodes(folder: str) -> Mapping[str, EngineNode]:
+    """Return {name of its folder: node} of a run as its engine has it; nothing for another run."""
+    if not is_on_engine(folder):
+        return {}
+    from safelaunch.runtime.engines import nodes
+
+    return {f"node-{node.number}": node for node in nodes.nodes(folder)}
+
+
 def status(node_dir: str) -> Status:
     """Return the status of a node as it is now."""
     folder, name = os.path.split(node_dir)
-    if not is_on_engine(folder):
-        return run_state.current_status(node_dir)
-    from safelaunch.runtime.engines import nodes
+    node = engine_nodes(folder).get(name)
+    return run_state.current_status(node_dir) if node is None else node.status
 
-    return next(node.status for node in nodes.nodes(folder) if f"node-{node.number}" == name)
+
+def shell(node_dir: str) -> Sequence[str]:
+    """Return the command that opens a shell on a node, within the engine's job; else nothing."""
+    run = RunRecord.read(node_dir)
+    if run is None or run.engine is None or not run.engine.is_joined:
+        return ()
+    from safelaunch.runtime.engines.slurm import shell as slurm
+
+    job = EngineJob.read(os.path.join(os.path.dirname(node_dir), "node-0")) or EngineJob()
+    return slurm.command(job, run.hosts[run.node])
+
+
+def batch_log_alone(folder: str) -> str | None:
+    """Return the path of the batch script's log where no node has one, of any attempt."""
+    if not is_on_engine(folder):
+        return None
+    from safelaunch.runtime.engines.slurm import batch_log
+
+    path = batch_log.path(folder)
+    names = [name for name in os.listdir(folder) if name.startswith("node-")]
+    has_others = any(reader.attempts(os.path.join(folder, name)) for name in names)
+    return path if os.path.isfile(path) and not has_others else None
 
 
 def stop(node_dir: str, grace: float) -> tuple[Status, bool]:

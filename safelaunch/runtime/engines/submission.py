@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import time
 
 from safelaunch.runtime import json_files, processes
@@ -19,8 +20,15 @@ from safelaunch.runtime.start.starter import StartFailed, start_recorder, withou
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
+
+
+UNDO_PATIENCE = 90.0  # seconds: a submission under way has the lock while sbatch may not answer
+
+
+class MissingProgram(StartFailed):
+    """The program that submits is not on PATH."""
 
 
 class SubmitAnswer(Record):
@@ -36,12 +44,14 @@ def submit(
 ) -> SubmitAnswer:
     """Write the run directories of all nodes, and submit the run's script.
 
+    A second request for one run, after a connection that dropped, returns the job of the first.
     `nodes` has for each node `run` for run.json and `files` [[name, size]], whose bytes follow each
     other; `script` is path and text of the engine's script, `submit` the command that submits it,
     `comment` what it is called there, `prefix` the words before the engine's programs; `env` is
     added to the environment of the job, and `python` records the code. Raises OSError, StartFailed
     and SubmitError, with nothing left behind; where the engine did not answer, the folders stay.
     """
+    check_program(request["submit"], environ)
     runs = [RunRecord.from_json(node["run"]) for node in request["nodes"]]
     run, created = runs[0], list[str]()
     folder = run_dir.node_dir(run.id, 0, home)
@@ -50,6 +60,8 @@ def submit(
     variables = {**without_own(environ), **without_own(request.get("env") or {})}
     try:
         with live_runs.lock(home, run.id):
+            if os.path.lexists(os.path.join(folder, EngineJob.FILE)):
+                return _earlier_submission(folder, environ)
             position = 0
             for node, record in zip(request["nodes"], runs):  # noqa: B905 - Python 3.10
                 files = []
@@ -71,6 +83,50 @@ def submit(
         raise
     start_recorder(folder, run, environ, request["python"])
     return SubmitAnswer(run_dir=folder, run=run, job=job)
+
+
+def check_program(submit: Sequence[str], environ: Mapping[str, str]) -> None:
+    """Raise MissingProgram where the first of the words that submit is not on PATH."""
+    if shutil.which(submit[0], path=environ.get("PATH")) is None:
+        raise MissingProgram(f"no `{submit[0]}` on PATH")
+
+
+def _earlier_submission(folder: str, environ: Mapping[str, str]) -> SubmitAnswer:
+    """Return the answer of an earlier request for the same run. Raises UnclearSubmitError."""
+    job, run = EngineJob.read(folder) or EngineJob(), RunRecord.read(folder) or RunRecord()
+    if not job.job:
+        accepted = slurm.job_of_comment(job.prefix, job.comment, environ)
+        if accepted is None or not accepted[0]:
+            raise slurm.UnclearSubmitError("an earlier request was interrupted")
+        job.job, job.cluster = accepted
+        job.write(folder)
+    return SubmitAnswer(run_dir=folder, run=run, job=job)
+
+
+def undo(run_id: str, environ: Mapping[str, str], home: str) -> None:
+    """Cancel a submission, or leave nothing of one that was interrupted. Raises SubmitError."""
+    folder = run_dir.node_dir(run_id, 0, home)
+    try:
+        with live_runs.lock(home, run_id, UNDO_PATIENCE):
+            job = EngineJob.read(folder)
+            if job is not None:
+                slurm.cancel(job, environ)
+            _remove(os.path.dirname(folder))
+    except live_runs.StartLocked as e:
+        raise slurm.SubmitError(str(e)) from e
+
+
+def _remove(folder: str) -> None:
+    """Remove the folder of a run of which nothing has started, and what was created for it."""
+    first = os.path.join(folder, "node-0")
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    created = [path for name in names for path in _created_for(os.path.join(folder, name))]
+    _undo(first, [*created, *(os.path.join(folder, name) for name in names)])
+
+
+def _created_for(node_dir: str) -> list[str]:
+    run = RunRecord.read(node_dir)
+    return [] if run is None else list(run.created)
 
 
 def _write_node(

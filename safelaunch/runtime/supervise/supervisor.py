@@ -523,8 +523,9 @@ class Supervisor:
             missing = self.journal.missing_ranks(self.current.number)
             if missing:
                 self.journal.warn(f"{missing}: did a process train alone?")
-        # where another node may still write into it, the next sync does this
-        if self.run.tree and not self.run.tree_shared and not status.unkillable:
+        # where another node or life may still write into it, the next sync does this
+        is_last = status.state != "pending" and not self.run.tree_shared
+        if self.run.tree and is_last and not status.unkillable:
             self._settle_tree(self.run.tree)
         status.waiting = None
         self._join_ends(lambda: len(self.control.signals) > signals)

@@ -193,7 +193,7 @@ def test_what_slurm_refuses_leaves_nothing_and_says_what_there_is(
     screen = place.cli("run", "--on", "slurm", job(place, WHO), *words, code=3)
     text = " ".join(screen.stderr.split())
     assert f"Slurm does not accept the job: {refusal}" in text
-    assert f"partitions here: {hint}" in text
+    assert f"partitions: {hint}" in text
     assert list((place.home / "runs").iterdir()) == []
     assert queue(cluster) == ""
 

@@ -12,6 +12,7 @@ import click
 from safelaunch.cli.connections import catalog
 from safelaunch.cli.output import print_json, say
 from safelaunch.errors import ConfigError
+from safelaunch.runs import store
 
 if TYPE_CHECKING:
     from safelaunch.runs.access import RunAccess
@@ -36,7 +37,7 @@ def show_started(started: Started, options: dict[str, Any]) -> int:
         if options["as_json"]:
             print_json(_start_json(started, run))
         elif options["follow"]:
-            where = f": job {started.job} of Slurm" if started.job else _hosts(run)
+            where = f": {_job(started)}" if started.job else _hosts(run)
             say(f"started {run_id}{where}; Ctrl-C leaves it running")
             from safelaunch.cli.runs.follow import follow, outcome
 
@@ -61,6 +62,17 @@ def say_notes(started: Started) -> None:
     """Print what the user should know of the start."""
     for note in started.notes:
         say(f"note: {note}")
+
+
+def _job(started: Started) -> str:
+    """Return what an engine calls a run, and where it was submitted."""
+    login = _login_node(started)
+    return f"job {started.job} of Slurm" + (f" on {login}" if login else "")
+
+
+def _login_node(started: Started) -> str:
+    """Return the host on which a run was submitted, "" for this machine."""
+    return store.mirror_record(started.run).host
 
 
 def _hosts(run: RunAccess) -> str:
@@ -90,7 +102,7 @@ def _start_json(started: Started, run: RunAccess) -> dict[str, Any]:
 def _say_how_to_look(started: Started, run: RunAccess) -> None:
     run_id, is_remote = run.id, bool(run.places())
     if started.job:
-        click.echo(f"submitted {run_id}: job {started.job} of Slurm")
+        click.echo(f"submitted {run_id}: {_job(started)}")
     else:
         how = " in tmux" if started.attach else " (no tmux)"
         click.echo(f"started {run_id}{_hosts(run)}{how}")
@@ -101,7 +113,9 @@ def _say_how_to_look(started: Started, run: RunAccess) -> None:
             click.echo(f"           or: {shlex.join(started.attach)}")
     click.echo(f"  stop     safelaunch stop {run_id}")
     for place in started.places:
-        host = f"{place.host}:" if is_remote and not started.job else ""
+        host = f"{place.host}:" if is_remote else ""
+        if started.job:  # its nodes have no name yet
+            host = f"{login}:" if (login := _login_node(started)) else ""
         click.echo(f"  files    {host}{shlex.quote(place.run_dir)}")
     if started.network:
         click.echo(f"  network  {', '.join(started.network)}")

@@ -20,8 +20,8 @@ from safelaunch.cli.start.targets.after_start import check_output, show_started
 from safelaunch.cli.start.targets.local import interruptible
 from safelaunch.cli.transfer.progress_bar import Bar
 from safelaunch.plan.build import make_plan
-from safelaunch.remote.prepare import Checks, prepare
-from safelaunch.remote.start import start as start_nodes
+from safelaunch.remote.start.prepare import Checks, prepare
+from safelaunch.remote.start.start import start as start_prepared
 from safelaunch.remote.transfer import ProjectSync
 from safelaunch.start import trust
 from safelaunch.start.caller import caller
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from safelaunch.config.resolve import Resolved
     from safelaunch.model import Plan
-    from safelaunch.remote.start import PreparedStart
+    from safelaunch.remote.start.prepare import PreparedStart
     from safelaunch.runs.store import Run
     from safelaunch.runtime.records import RemoteRecord
 
@@ -42,7 +42,7 @@ def start(resolved: Resolved, options: dict[str, Any]) -> int:
     check_output(options, "remote")
     plan = make_plan(resolved)
     checks = None
-    if not options["no_check"]:
+    if not options["no_check"] and plan.engine is None:  # a login node trains nothing
         context = machines.for_plan(resolved, plan, os.environ, is_quick=True)
         checks = Checks(context, report)
     by = caller(os.environ)
@@ -50,7 +50,7 @@ def start(resolved: Resolved, options: dict[str, Any]) -> int:
         plan = resume_run(plan, by.home, options["resume_from"])
     print_warnings(plan, is_start=True)
     hosts_path = os.path.abspath(options["hosts_file"]) if options["hosts_file"] else None
-    names = [host.name for host in resolved.hosts]
+    names = list(dict.fromkeys(host.name for host in resolved.hosts))
     pool = host_pool(hosts_path)
     reaches = trust.job_reaches(resolved, pool.listed, assets=not options["no_sync"])
     project = os.path.realpath(resolved.project)
@@ -71,10 +71,12 @@ def start(resolved: Resolved, options: dict[str, Any]) -> int:
 
 def again(plan: Plan, run: Run, pointer: RemoteRecord, options: dict[str, Any]) -> int:
     """Start a recorded plan again on its hosts, with its code or that of today."""
-    from safelaunch.remote.rerun_sync import RerunSync, sync_again
+    from safelaunch.remote.start.rerun_sync import RerunSync, sync_again
 
     check_output(options, "rerun")
     names = [place.host for place in pointer.places]
+    if plan.engine is not None:
+        names = names[:1]  # the login node
     pool, by = host_pool(pointer.hosts_file), caller(os.environ)
     # the plan of a run that another machine started comes from the host
     reaches = trust.env_reaches(name for node in plan.nodes for name in node.secrets)
@@ -94,7 +96,7 @@ def again(plan: Plan, run: Run, pointer: RemoteRecord, options: dict[str, Any]) 
 
 def _start(prepared: PreparedStart, options: dict[str, Any]) -> int:
     with interruptible():  # of several nodes all start, or none
-        started = start_nodes(prepared, follow=bool(options["follow"]))
+        started = start_prepared(prepared, follow=bool(options["follow"]))
         if not options["follow"]:
             return show_started(started, options)
     return show_started(started, options)

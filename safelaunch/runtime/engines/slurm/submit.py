@@ -10,6 +10,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from safelaunch.runtime.records import EngineJob
+
 LIMIT = 60.0  # seconds: a busy slurmctld answers late
 _PARSABLE = re.compile(r"([0-9]+)(?:;(\S+))?")  # `--parsable`: the id, and `;` a cluster
 
@@ -62,6 +64,22 @@ def job_of_comment(
         if text.strip() == comment:
             return job.strip(), ""
     return "", ""
+
+
+def cancel(job: EngineJob, environ: Mapping[str, str] | None = None) -> None:
+    """Cancel a job that was just submitted, or is found by its comment. Raises SubmitError."""
+    number, cluster = job.job, job.cluster
+    if not number:
+        accepted = job_of_comment(job.prefix, job.comment, environ)
+        if accepted is None:
+            raise SubmitError("Slurm does not say whether it has the job")
+        number, cluster = accepted
+    if number:
+        options = [f"--clusters={cluster}"] if cluster else []
+        argv = (*job.prefix, "scancel", *options, number)
+        answer = commands.RunningCommand(argv, environ).result(LIMIT)
+        if answer.code != 0:
+            raise SubmitError(answer.err.strip() or f"scancel ended with exit code {answer.code}")
 
 
 def partitions(

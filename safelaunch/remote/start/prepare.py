@@ -7,30 +7,116 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.checks import quick
 from safelaunch.checks import run as checks_run
+from safelaunch.environ import NOTEWORTHY, SCRUBBED
 from safelaunch.errors import StartError
 from safelaunch.model import Slot, bind_word
 from safelaunch.remote.agent_client import EARLY, AgentError
 from safelaunch.remote.host_pool import Machine
 from safelaunch.remote.parallel import together
 from safelaunch.remote.routes import find as find_routes
-from safelaunch.remote.start import PreparedStart, machine_report, request_report
 from safelaunch.remote.transfer import connect_and_scan
+from safelaunch.runtime.commands import CommandResult
+from safelaunch.runtime.records import NodePlace, PeersAddress
 from safelaunch.start import preflight
+from safelaunch.start.preflight import MachineReport
 from safelaunch.start.resume import CheckpointChoice, checkpoint_glob, choose_checkpoint
+from safelaunch.start.run_files import start_request
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from safelaunch.checks.context import CheckContext
     from safelaunch.checks.quick import LiveRunsCheck, Report
     from safelaunch.model import NodePlan, Plan
     from safelaunch.remote.agent_client import Agent, PendingReply
     from safelaunch.remote.host_pool import HostPool
+    from safelaunch.remote.routes import Routes
     from safelaunch.remote.transfer import CodeFolder, ProjectSync
-    from safelaunch.start.caller import Caller
-
+    from safelaunch.start.caller import Caller, RunsCheck
+    from safelaunch.start.run_files import StartRequest
 
 _SEARCH = 20.0  # seconds for the search for checkpoints: a network disk may be slow
+
+
+def request_report(
+    machine: Machine, node: NodePlan, python: str | None, run_id: str
+) -> PendingReply:
+    """Request what a start on a host needs; `machine_report` reads the reply. Raises HostError."""
+    # the host expands `~` of a program only, not behind a prefix
+    binding = [] if (python or "").startswith("~") else preflight.binding(node)
+    return machine.agent.ask_first(
+        "start.look",
+        commands=[[*binding, python, *preflight.probe_command(run_id, node)], [python, "-V"]],
+        until_success=True,
+        environ=[*NOTEWORTHY, *SCRUBBED, "PATH"],
+    )
+
+
+def machine_report(reply: PendingReply) -> MachineReport:
+    """Return what a host reports of itself before a start. Raises HostError."""
+    answer: Mapping[str, Any] = reply.result()
+    probe, *version = (CommandResult(*result) for result in answer["results"])
+    return MachineReport(
+        home=str(answer["home"]),
+        base=str(answer["base"]),
+        environ=answer["environ"],
+        python=str(answer["python"]),
+        bash=answer["bash"],
+        probe=probe,
+        version=version[0].last_line if version else "",
+    )
+
+
+class PreparedStart(NamedTuple):
+    """A start whose hosts have answered: what is started, by whom and where."""
+
+    plan: Plan  # not bound
+    caller: Caller
+    run_id: str
+    machines: Sequence[Machine]  # of each node
+    reports: Sequence[MachineReport]  # of each node
+    versions: Sequence[Mapping[str, str]]  # of each node, for open gates
+    routes: Routes | None  # between several nodes
+    choice: CheckpointChoice  # what they resume from
+    code: Sequence[CodeFolder] = ()  # of each node, where the project was synced
+    launch_files: Sequence[Mapping[str, bytes]] = ()  # record of the code, of each node
+    check: RunsCheck | None = None  # of the live runs; None: a start beside any is wanted
+
+    def files(self, rank: int) -> Mapping[str, bytes]:
+        """Return the files of a node's run directory that say what code it has."""
+        return self.launch_files[rank] if self.launch_files else {}
+
+    def node(self, rank: int, token: str) -> tuple[NodePlace, StartRequest]:
+        """Return place and request of a node; the supervisors share `token`. Raises StartError."""
+        report, files = self.reports[rank], dict(self.files(rank))
+        facts = preflight.facts(self.plan.nodes[rank], report, self.run_id)
+        facts |= self.choice.facts(rank, report.home)
+        if self.routes is not None:
+            address, port = self.routes.addresses[0], self.routes.supervisor_port
+            facts[Slot.MASTER_ADDR], facts[Slot.PORT] = address, str(self.routes.port)
+            facts[Slot.INTERFACE] = self.routes.interfaces[rank]
+            peers = PeersAddress(address=address, port=port, token=token)
+            files[PeersAddress.FILE] = json.dumps(peers.to_json()).encode()
+        request = start_request(
+            self.plan,
+            facts,
+            self.caller,
+            report.environ,
+            rank=rank,
+            versions=self.versions[rank],
+            more=files,
+            packages=[
+                preflight.package_versions(node, answer.probe)
+                for node, answer in zip(self.plan.nodes, self.reports, strict=True)
+            ],
+        )
+        if self.code:
+            code = self.code[rank]
+            request.run.place, request.run.tree = code.place, code.tree
+            request.run.checkout = code.owner or None
+            request.run.tree_shared = code.nodes > 1
+        host = self.machines[rank].name
+        return NodePlace(host=host, node=rank, run_dir=facts[Slot.RUN_DIR]), request
 
 
 class Checks(NamedTuple):

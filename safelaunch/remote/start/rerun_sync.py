@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from safelaunch.model import Plan
-    from safelaunch.remote.start import PreparedStart
+    from safelaunch.remote.start.prepare import PreparedStart
     from safelaunch.runs.store import Run
     from safelaunch.start.code.code_tree import RunCode
     from safelaunch.sync.push import Summary
@@ -143,8 +143,11 @@ class _CodeSync:
 
     def _in_folders(self, plan: Plan, code: Sequence[CodeFolder]) -> Plan:
         homes = [{Slot.HOME: report.home} for report in self._prepared.reports]
-        nodes = [bind(plan, home).nodes[rank] for rank, home in enumerate(homes)]
-        plan = replace(plan, nodes=tuple(nodes))
+        if plan.engine is not None:
+            plan = bind(plan, homes[0])  # the nodes share the login node's
+        else:
+            nodes = [bind(plan, home).nodes[rank] for rank, home in enumerate(homes)]
+            plan = replace(plan, nodes=tuple(nodes))
         for before, folder in dict(zip(self._before, code, strict=True)).items():
             plan = move_paths(plan, before, folder.path)
         return plan

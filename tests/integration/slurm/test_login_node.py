@@ -1,0 +1,158 @@
+"""Runs of a real Slurm behind a login node over SSH: a real sshd in front of it."""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.ssh import sshd
+from support.workspace import DEADLINE, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from support.slurm import Slurm
+    from support.ssh.sshd import Sshd
+    from support.workspace import Place
+
+pytestmark = pytest.mark.skipif(sshd.missing() is not None, reason=str(sshd.missing()))
+
+WHO = """
+import os
+print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], os.environ["MASTER_ADDR"])
+"""
+FAIL = """
+import os, time
+if os.environ["RANK"] == "1":
+    raise KeyError("label")
+time.sleep(600)
+"""
+FOREVER = "import time\nprint('up', flush=True)\ntime.sleep(600)\n"
+
+# a site's wrapper: an sbatch that takes its time
+SLOW = """#!/bin/sh
+case " $* " in *" sbatch "*) touch "$0.began"; sleep 3 ;; esac
+exec "$@"
+"""
+
+
+@pytest.fixture(autouse=True)
+def cluster(place: Place, server: Sshd, slurm: Slurm) -> Iterator[Slurm]:
+    """Yield a cluster, whose login node the place knows as `cluster`, with an empty queue."""
+    place.ssh_config(server.ssh_config("login1"))
+    prefix = ["env", f"SLURM_CONF={slurm.config}", f"PATH={slurm.environ['PATH']}"]
+    block = {"prefix": prefix, "cpus_per_task": 1, "mem": "300MiB", "time": "10m"}
+    hosts = {"hosts": {"cluster": {"ssh": "login1", "slurm": block}}}
+    place.home.mkdir(parents=True, exist_ok=True)
+    (place.home / "hosts.yaml").write_text(json.dumps(hosts))
+    end_jobs(slurm)
+    yield slurm
+    end_jobs(slurm)
+
+
+def end_jobs(cluster: Slurm) -> None:
+    """End all jobs of a cluster."""
+    cluster.run("scancel", "--me")
+    wait_for(lambda: queue(cluster) == "", "empty queue")
+
+
+def queue(cluster: Slurm) -> str:
+    """Return the jobs that wait or run, with their states."""
+    return cluster.run("squeue", "--noheader", "--format=%i %T %k")
+
+
+def job(place: Place, program: str, nodes: int = 2, **keys: Any) -> str:
+    """Write a job with one rank on each of some nodes."""
+    return place.ranks(program, 1, nodes=nodes, profile="cpu", **{"python": None, **keys})
+
+
+def submit(place: Place, name: str, *words: str) -> str:
+    """Submit a job and return its run's id."""
+    return str(place.json("remote", "--host", "cluster", name, *words)["id"])
+
+
+def test_two_nodes_meet_and_their_log_comes_here(place: Place) -> None:
+    screen = place.cli("remote", "--host", "cluster", "--follow", job(place, WHO))
+    lines = {line.partition("| ")[2] for line in screen.stdout.splitlines()}
+    assert {"[0] rank 0 of 2 127.0.0.1", "[1] rank 1 of 2 127.0.0.1"} <= lines
+    assert "of Slurm on cluster" in screen.stderr
+    assert place.json("show")["state"] == "succeeded"
+
+
+def test_a_failed_rank_is_named_with_the_machine_that_slurm_chose(place: Place) -> None:
+    run = submit(place, job(place, FAIL))
+    place.cli("wait", run, code=1)
+    shown = place.json("show", run)
+    failure = shown["failure"]
+    assert (failure["rank"], failure["what"]) == (1, "KeyError: 'label'")
+    assert failure["host"] in {"n1", "n2", "n3"}
+    assert [node["host"] for node in shown["nodes"]] != ["cluster", "cluster"]
+
+
+def test_a_stop_ends_all_nodes_and_the_job(place: Place, cluster: Slurm) -> None:
+    run = submit(place, job(place, FOREVER))
+    wait_for(lambda: "up" in place.cli("logs", run, code=None).stdout, "log of the ranks")
+    listed = place.json("ps")["runs"][0]
+    assert (listed["host"], listed["state"]) == ("cluster", "running")
+    place.cli("stop", "--grace", "2", run)
+    shown = place.json("show", run)
+    assert [node["state"] for node in shown["nodes"]] == ["stopped", "stopped"]
+    assert queue(cluster) == ""
+
+
+def test_a_run_that_waits_says_for_what(place: Place) -> None:
+    run = submit(place, job(place, WHO), "--set", "slurm.partition=down")
+    status = wait_for(
+        lambda: (s := place.json("show", run)).get("reason") and s, "a reason of Slurm"
+    )
+    assert (status["state"], "(PartitionDown)" in status["reason"]) == ("pending", True)
+    place.cli("stop", run)
+    shown = place.json("show", run)
+    assert (shown["state"], shown["reason"]) == ("stopped", "cancelled before it started")
+
+
+def test_what_slurm_refuses_leaves_nothing_and_names_the_partitions(
+    place: Place, server: Sshd
+) -> None:
+    words = ("--set", "slurm.partition=gpus")
+    before = set(server.home().glob(".safelaunch/runs/*"))
+    refused = place.cli("remote", "--host", "cluster", job(place, WHO), *words, code=3)
+    text = " ".join(refused.stderr.split())
+    assert "error: cluster: Slurm does not accept the job" in text
+    assert "partitions: " in text
+    assert place.json("ps")["runs"] == []
+    assert set(server.home().glob(".safelaunch/runs/*")) == before
+
+
+def test_a_setup_that_fails_shows_its_log_here(place: Place) -> None:
+    file = job(place, WHO, nodes=1, slurm={"setup": ["echo no such module; exit 1"]})
+    run = submit(place, file)
+    place.cli("wait", run, code=1)
+    assert "no such module" in place.cli("logs", run).stdout
+
+
+def test_a_rerun_submits_the_same_plan(place: Place) -> None:
+    run = submit(place, job(place, WHO))
+    place.cli("wait", run)
+    again = place.cli("rerun", "--follow", run)
+    lines = {line.partition("| ")[2] for line in again.stdout.splitlines()}
+    assert "[1] rank 1 of 2 127.0.0.1" in lines
+
+
+def test_a_start_that_ctrl_c_interrupts_leaves_no_job(place: Place, cluster: Slurm) -> None:
+    slow = place.root / "slow"
+    hosts = json.loads((place.home / "hosts.yaml").read_text())
+    block = hosts["hosts"]["cluster"]["slurm"]
+    slow.write_text(SLOW)
+    slow.chmod(0o755)
+    slow.parent.chmod(0o755)
+    block["prefix"] = [str(slow), *block["prefix"]]
+    (place.home / "hosts.yaml").write_text(json.dumps(hosts))
+    command = place.popen("remote", "--host", "cluster", job(place, WHO))
+    wait_for((place.root / "slow.began").exists, "sbatch under way")
+    command.send_signal(signal.SIGINT)
+    assert command.wait(DEADLINE) == 130
+    assert queue(cluster) == ""
+    assert place.json("ps")["runs"] == []
