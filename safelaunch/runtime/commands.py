@@ -54,6 +54,11 @@ class RunningCommand:
             if isinstance(e, FileNotFoundError) and "/" not in argv[0]:
                 self._problem = f"`{argv[0]}` is not installed"
 
+    @property
+    def pid(self) -> int | None:
+        """Its pid; None where it could not be run."""
+        return None if self._child is None else self._child.pid
+
     def result(self, limit: float = LIMIT) -> CommandResult:
         """Return how it ended; NOT_RUN where it could not be run, or did not end in `limit` s."""
         import subprocess

@@ -288,6 +288,7 @@ class EngineJob(Record):
     cluster: str = ""  # of several that one engine has
     submitted_at: float = 0.0  # seconds since 1970
     prefix: Sequence[str] = ()  # words before the engine's programs
+    program: Process | None = None  # the program that submits it, until the engine has said it
     is_over: bool = False  # whether nothing more will come of it, and the nodes' records say how
 
     @property

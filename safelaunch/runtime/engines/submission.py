@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+POLL = 0.1  # seconds between two looks at a program
 UNDO_PATIENCE = 90.0  # seconds: a submission under way has the lock while sbatch may not answer
 
 
@@ -95,10 +96,12 @@ def _earlier_submission(folder: str, environ: Mapping[str, str]) -> SubmitAnswer
     """Return the answer of an earlier request for the same run. Raises UnclearSubmitError."""
     job, run = EngineJob.read(folder) or EngineJob(), RunRecord.read(folder) or RunRecord()
     if not job.job:
+        _await_program(job)
         accepted = slurm.job_of_comment(job.prefix, job.comment, environ)
         if accepted is None or not accepted[0]:
             raise slurm.UnclearSubmitError("an earlier request was interrupted")
         job.job, job.cluster = accepted
+        job.program = None
         job.write(folder)
     return SubmitAnswer(run_dir=folder, run=run, job=job)
 
@@ -110,6 +113,7 @@ def undo(run_id: str, environ: Mapping[str, str], home: str) -> None:
         with live_runs.lock(home, run_id, UNDO_PATIENCE):
             job = EngineJob.read(folder)
             if job is not None:
+                _await_program(job)
                 slurm.cancel(job, environ)
             _remove(os.path.dirname(folder))
     except live_runs.StartLocked as e:
@@ -159,15 +163,30 @@ def _hand_over(request: Mapping[str, Any], folder: str, environ: Mapping[str, st
         name="slurm", comment=request["comment"], submitted_at=time.time(), prefix=list(prefix)
     )
     job.write(folder)
+
+    def record(pid: int) -> None:
+        job.program = processes.identity(pid)
+        job.write(folder)
+
     try:
-        job.job, job.cluster = slurm.submit(argv, _without_options(environ))
+        job.job, job.cluster = slurm.submit(argv, _without_options(environ), on_start=record)
     except slurm.UnclearSubmitError:
         accepted = slurm.job_of_comment(prefix, request["comment"], environ)
         if accepted is None or not accepted[0]:
             raise
         job.job, job.cluster = accepted
+    job.program = None
     job.write(folder)
     return job
+
+
+def _await_program(job: EngineJob) -> None:
+    """Wait while the program of an interrupted request may still submit the job."""
+    deadline = time.monotonic() + slurm.LIMIT
+    while job.program is not None and time.monotonic() < deadline:
+        if not processes.is_alive(job.program):
+            return
+        time.sleep(POLL)
 
 
 def _without_options(environ: Mapping[str, str]) -> dict[str, str]:

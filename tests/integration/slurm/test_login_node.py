@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.ssh import sshd
+from support.ssh.faulty_proxy import Faults
 from support.workspace import DEADLINE, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from support.slurm import Slurm
     from support.ssh.sshd import Sshd
@@ -141,18 +143,79 @@ def test_a_rerun_submits_the_same_plan(place: Place) -> None:
     assert "[1] rank 1 of 2 127.0.0.1" in lines
 
 
-def test_a_start_that_ctrl_c_interrupts_leaves_no_job(place: Place, cluster: Slurm) -> None:
-    slow = place.root / "slow"
-    hosts = json.loads((place.home / "hosts.yaml").read_text())
+def slow_sbatch(place: Place) -> Path:
+    """Let sbatch take its time, and return the path of the file that it begins with."""
+    wrapper = place.root / "slow"
+    wrapper.write_text(SLOW)
+    for path in (wrapper, wrapper.parent):
+        path.chmod(0o755)
+    file = place.home / "hosts.yaml"
+    hosts = json.loads(file.read_text())
     block = hosts["hosts"]["cluster"]["slurm"]
-    slow.write_text(SLOW)
-    slow.chmod(0o755)
-    slow.parent.chmod(0o755)
-    block["prefix"] = [str(slow), *block["prefix"]]
-    (place.home / "hosts.yaml").write_text(json.dumps(hosts))
+    block["prefix"] = [str(wrapper), *block["prefix"]]
+    file.write_text(json.dumps(hosts))
+    return place.root / "slow.began"
+
+
+def test_a_start_that_ctrl_c_interrupts_leaves_no_job(place: Place, cluster: Slurm) -> None:
+    began = slow_sbatch(place)
     command = place.popen("remote", "--host", "cluster", job(place, WHO))
-    wait_for((place.root / "slow.began").exists, "sbatch under way")
+    wait_for(began.exists, "sbatch under way")
     command.send_signal(signal.SIGINT)
     assert command.wait(DEADLINE) == 130
     assert queue(cluster) == ""
     assert place.json("ps")["runs"] == []
+
+
+def test_a_connection_that_is_cut_while_it_submits_submits_once(
+    place: Place, cluster: Slurm, server: Sshd
+) -> None:
+    began = slow_sbatch(place)
+    with Faults(server.address, server.port) as proxy:
+        config = server.ssh_config("login1").replace(str(server.port), str(proxy.port))
+        place.ssh_config(f"{config}  HostKeyAlias [{server.address}]:{server.port}\n")
+        command = place.popen("remote", "--host", "cluster", "--json", job(place, FOREVER, nodes=1))
+        wait_for(began.exists, "sbatch under way")
+        proxy.reset()
+        out, err = command.communicate(timeout=DEADLINE)
+        assert out, err
+        run = json.loads(out)["id"]
+        assert [line.split()[2] for line in queue(cluster).splitlines()] == [f"safelaunch:{run}"]
+        place.cli("stop", "--grace", "1", run)
+
+
+def test_a_login_node_that_is_away_leaves_the_state_unknown_and_the_job_alone(
+    place: Place, cluster: Slurm, server: Sshd
+) -> None:
+    run = submit(place, job(place, FOREVER, nodes=1))
+    place.ssh_config("Host login1\n  HostName 127.0.0.1\n  Port 1\n")
+    assert place.json("show", run)["state"] == "unknown"
+    place.ssh_config(server.ssh_config("login1"))
+    assert place.json("show", run)["state"] in {"pending", "running"}
+    place.cli("stop", "--grace", "1", run)
+    assert queue(cluster) == ""
+
+
+def test_another_client_sees_the_run_and_stops_it(
+    place: Place, cluster: Slurm, tmp_path: Path
+) -> None:
+    run = submit(place, job(place, FOREVER))
+    env = {**place.env, "SAFELAUNCH_HOME": str(tmp_path / "other")}
+    hosts = str(place.home / "hosts.yaml")
+    listed = place.json("ps", "--host", "cluster", "--hosts", hosts, env=env)["runs"]
+    assert run in [entry["id"] for entry in listed]
+    place.cli("stop", "--grace", "1", run, env=env)
+    assert place.json("show", run, env=env)["state"] == "stopped"
+    assert queue(cluster) == ""
+
+
+def test_a_host_without_slurm_says_where_sbatch_may_be(place: Place) -> None:
+    place.home.joinpath("hosts.yaml").write_text('{"hosts": {"cluster": {"ssh": "login1"}}}')
+    words = ("--on", "slurm", "--set", "slurm.prefix=[env,PATH=/nowhere]")
+    assert (
+        "sbatch" in place.cli("remote", "--host", "cluster", job(place, WHO), *words, code=3).stderr
+    )
+    words = ("--on", "slurm", "--set", "slurm.prefix=[no-such-wrapper]")
+    refused = place.cli("remote", "--host", "cluster", job(place, WHO), *words, code=2)
+    assert "error: cluster: no `no-such-wrapper` on PATH" in refused.stderr
+    assert "hosts file of cluster: slurm: {prefix: " in refused.stderr

@@ -8,7 +8,7 @@ from safelaunch.runtime import commands
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from safelaunch.runtime.records import EngineJob
 
@@ -25,14 +25,20 @@ class UnclearSubmitError(SubmitError):
 
 
 def submit(
-    argv: Sequence[str], environ: Mapping[str, str], limit: float = LIMIT
+    argv: Sequence[str],
+    environ: Mapping[str, str],
+    limit: float = LIMIT,
+    on_start: Callable[[int], object] = lambda _: None,
 ) -> tuple[str, str]:
     """Run sbatch; return the job's id and its cluster, "" for the only one.
 
-    Raises SubmitError, with Slurm's words, and UnclearSubmitError where it did not answer in
-    `limit` s.
+    `on_start` gets its pid. Raises SubmitError, with Slurm's words, and UnclearSubmitError where it
+    did not answer in `limit` s.
     """
-    answer = commands.RunningCommand(argv, environ).result(limit)
+    command = commands.RunningCommand(argv, environ)
+    if command.pid is not None:
+        on_start(command.pid)
+    answer = command.result(limit)
     lines = [line.strip() for line in answer.err.splitlines() if line.strip()]
     words = "; ".join(line.replace("sbatch: ", "").replace("error: ", "") for line in lines)
     if answer.code == commands.NOT_RUN:
