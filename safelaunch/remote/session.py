@@ -7,16 +7,17 @@ from __future__ import annotations
 import os
 import threading
 import time
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from safelaunch.config.hosts_file import reader as hosts_file
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.model import Host
 from safelaunch.remote import agent_bootstrap
+from safelaunch.script import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from safelaunch.remote.agent_client import Agent, PendingReply
     from safelaunch.ssh.connection import Channel, Connection
@@ -56,12 +57,15 @@ class HostResolver:
         hosts_path: str | None = None,
         answers: SharedAnswers | None = None,
         report: Callable[[str], None] = lambda _: None,
+        step: Sequence[str] = (),
     ) -> None:
+        """`step` are words before an agent's command, which start it on another machine."""
         self.hosts_path = hosts_path
         self.hosts = load_hosts(home, hosts_path)
         self.report = report
         self._environ = environ
         self._answers = answers
+        self._step = tuple(step)
 
     @cached_property
     def _digest(self) -> str:
@@ -111,9 +115,15 @@ class HostResolver:
             before_login()
 
         host, connection = self.host(name), self.connect(name, start_other)
-        agent = self.start_agent(host, partial(connection.exec, wait=False))
+        agent = self.start_agent(host, lambda line: connection.exec(self._line(line), wait=False))
         agent.round_trip = (time.monotonic() - start) / LOGIN_TRIPS
         return HostSession(host, connection, agent)
+
+    def _line(self, line: str) -> str:
+        """Return the line for a login shell that runs another one in the step."""
+        if not self._step:
+            return line
+        return "exec " + " ".join(quote(word) for word in (*self._step, "/bin/sh", "-c", line))
 
     def start_agent(self, host: Host, execute: Callable[[str], Channel]) -> Agent:
         """Return an agent that starts with its first request, by `execute` of its command."""

@@ -66,6 +66,14 @@ def command(job: tuple[str, ...], **options: Any) -> int:
         from safelaunch.cli.connections import host_pool
 
         pool = host_pool(path)
+    engine_results: list[CheckResult] = []
+    if pool is not None and context.plan is not None and context.plan.engine is not None:
+        from safelaunch.cli.check import cluster
+
+        engine_results, nodes = cluster.ask(context, pool, path)
+        if nodes is None:
+            return _finish(engine_results, context, options)
+        pool = nodes
     answers = ask_checks.ask(context, SavedFacts(home, say), pool, deep=options["deep"])
     has_host_errors = any(isinstance(answer, HostError) for answer in answers)
     if (
@@ -79,15 +87,21 @@ def command(job: tuple[str, ...], **options: Any) -> int:
         context = run.with_hosts(context, context.hosts, routes=routes, shared=folders)
     if has_host_errors:
         ask_checks.add_hints(answers, home, options["hosts_path"], os.environ)
-    results = machines.results(context, answers)
-    if options["as_json"]:
-        print_json({"version": 1, "results": [result._asdict() for result in results]})
-    else:
-        _show(results, context, show_all=options["show_all"])
+    results = [*engine_results, *machines.results(context, answers)]
+    code = _finish(results, context, options)
     if options["save"]:
         _save(home, path, context, answers)
     if has_host_errors:
         return HostError.exit_code
+    return code
+
+
+def _finish(results: Sequence[CheckResult], context: CheckContext, options: dict[str, Any]) -> int:
+    """Print the results; return the exit code of the command."""
+    if options["as_json"]:
+        print_json({"version": 1, "results": [result._asdict() for result in results]})
+    else:
+        _show(results, context, show_all=options["show_all"])
     return Refused.exit_code if any(result.status == "fail" for result in results) else 0
 
 

@@ -131,6 +131,7 @@ class _RunRow:
         self.id = run.id
         self.run = run
         hosts = [host] if host else [_host(run, number) for number in store.node_numbers(run)]
+        hosts = list(dict.fromkeys(hosts))  # all nodes of a cluster are behind one login node
         self.host = hosts[0] if len(hosts) == 1 else f"{hosts[0]} +{len(hosts) - 1}"
         self.status = status
         self.clock_offset = store.clock_offset(run)

@@ -85,6 +85,13 @@ def partitions(request: Message, link: Link) -> Message:
     return {"names": names}
 
 
+def trial(request: Message, link: Link) -> Message:
+    """Return what the engine says to a script that is not submitted."""
+    from safelaunch.runtime.engines.slurm import trial as slurm
+
+    return slurm.ask(request["submit"], request["script"], request["prefix"], os.environ)
+
+
 def withdraw(request: Message, link: Link) -> Message:
     """Cancel a submission, and remove what it has made. Raises SubmitError."""
     from safelaunch.runtime.engines import submission
@@ -108,6 +115,7 @@ VERBS = {
     "submit": submit,
     "withdraw": withdraw,
     "partitions": partitions,
+    "trial": trial,
     "clock": clock,
     "sweep": sweep,
 }

@@ -219,3 +219,23 @@ def test_a_host_without_slurm_says_where_sbatch_may_be(place: Place) -> None:
     refused = place.cli("remote", "--host", "cluster", job(place, WHO), *words, code=2)
     assert "error: cluster: no `no-such-wrapper` on PATH" in refused.stderr
     assert "hosts file of cluster: slurm: {prefix: " in refused.stderr
+
+
+def results(place: Place, *words: str, code: int | None = None) -> dict[str, dict[str, str]]:
+    """Return {id: result} of a check of the login node."""
+    answers = place.json("check", "--host", "cluster", "--all", *words, code=code)["results"]
+    return {result["id"]: result for result in answers}
+
+
+def test_a_check_looks_at_a_node_and_asks_whether_slurm_takes_the_job(place: Place) -> None:
+    checks = results(place, job(place, WHO))
+    statuses = {name: checks[name]["status"] for name in ("slurm-request", "slurm-node")}
+    assert statuses == {"slurm-request": "ok", "slurm-node": "ok"}
+    assert checks["slurm-shared"]["status"] == "ok"
+    assert checks["interpreter"]["status"] == "ok"
+
+
+def test_a_check_of_a_job_that_slurm_does_not_take_names_the_partitions(place: Place) -> None:
+    checks = results(place, job(place, WHO), "--set", "slurm.partition=gpus", code=3)
+    assert list(checks) == ["slurm-request"]
+    assert checks["slurm-request"]["hint"].startswith("partitions: ")

@@ -1,0 +1,71 @@
+"""What an engine says to a job before its start, as results of checks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from safelaunch.checks.registry import CheckResult
+from safelaunch.errors import did_you_mean
+from safelaunch.runtime.commands import CommandResult
+from safelaunch.runtime.plain_text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from safelaunch.model import Slurm
+
+_FAMILY = "cluster"
+_SBATCH = "https://slurm.schedmd.com/sbatch.html"
+
+
+def results(host: str, block: Slurm, answer: Mapping[str, Any]) -> Iterator[CheckResult]:
+    """Yield results from what runtime/engines/slurm/trial.py has asked on a login node."""
+    test = CommandResult(*answer["test"])
+    lines = [line.strip() for line in (test.err or test.out).splitlines() if line.strip()]
+    words = printable("; ".join(line.replace("sbatch: ", "", 1) for line in lines))
+    words = words.replace("error: ", "").replace("allocation failure: ", "")
+    if test.code == 0:
+        yield CheckResult("slurm-request", _FAMILY, host, "ok", words, "", _SBATCH)
+    else:
+        partitions = ", ".join(printable(name) for name in answer["partitions"])
+        hint = f"partitions: {partitions}" if partitions else ""
+        evidence = f"Slurm does not take the job: {words or f'exit code {test.code}'}"
+        yield CheckResult("slurm-request", _FAMILY, host, "fail", evidence, hint, _SBATCH)
+    yield from _accounts(host, block, [str(line).split("|") for line in answer["accounts"]])
+
+
+def _accounts(host: str, block: Slurm, rows: list[list[str]]) -> Iterator[CheckResult]:
+    """Yield warnings of an account and a QOS that the user does not have.
+
+    Slurm takes such a job where the site does not enforce them (AccountingStorageEnforce), and it
+    may wait for ever.
+    """
+    if not rows:
+        return
+    names = {"account": {row[0] for row in rows}}
+    names["qos"] = {name for row in rows for name in row[-1].split(",") if name}
+    for key, own in names.items():
+        value = getattr(block, key)
+        if value is None or not own:
+            continue
+        if value in own:
+            yield CheckResult(f"slurm-{key}", _FAMILY, host, "ok", f"{key} {value}")
+        else:
+            hint = did_you_mean(value, sorted(own)) or f"yours: {', '.join(sorted(own))}"
+            what = f"{key} {value} is none of yours (set at {block.origins[key]})"
+            yield CheckResult(f"slurm-{key}", _FAMILY, host, "warn", what, hint)
+
+
+def node_result(host: str, status: str, evidence: str, hint: str = "") -> CheckResult:
+    """Return the result of the look at a node."""
+    return CheckResult("slurm-node", _FAMILY, host, status, evidence, hint)
+
+
+def shared_result(host: str, what: str, folder: str, node: str, *, is_shared: bool) -> CheckResult:
+    """Return whether a node sees a folder of the login node."""
+    if is_shared:
+        return CheckResult("slurm-shared", _FAMILY, host, "ok", f"{what} is on {node} too")
+    evidence = f"{what} ({folder}) is another one on {node}"
+    hint = "it must be on a file system that login and compute nodes share: "
+    hint += "`workdir:` of the host, SAFELAUNCH_HOME there"
+    return CheckResult("slurm-shared", _FAMILY, host, "fail", evidence, hint)

@@ -1,0 +1,60 @@
+"""Checks of a job that a login node submits: what the engine says, and a look at one node."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+from safelaunch.checks import cluster
+from safelaunch.cli.connections import host_pool
+from safelaunch.engines.slurm.trial import NODE_LIMIT, node_step, trial_request
+from safelaunch.errors import HostError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from safelaunch.checks.context import CheckContext
+    from safelaunch.checks.registry import CheckResult
+    from safelaunch.remote.host_pool import HostPool
+
+
+def ask(
+    context: CheckContext, pool: HostPool, hosts_path: str | None
+) -> tuple[list[CheckResult], HostPool | None]:
+    """Return results of what the engine says, and connections to a node that it lends for a minute.
+
+    Without such a node None. Raises HostError where the login node does not answer.
+    """
+    plan, name = context.plan, context.hosts[0].name
+    if plan is None or plan.engine is None:
+        return [], pool
+    answer = pool.call(name, "start.trial", **trial_request(plan))
+    results = list(cluster.results(name, plan.engine, answer))
+    if any(result.status == "fail" for result in results):
+        return results, None
+    nodes = host_pool(hosts_path, step=node_step(plan))
+    try:
+        node = str(nodes.call(name, "start.look")["hostname"])
+    except HostError as e:
+        evidence = f"no node was looked at: {e.message}"
+        hint = f"the checks of the machine need one that is free within {NODE_LIMIT} s"
+        return [*results, cluster.node_result(name, "skip", evidence, hint)], None
+    results.append(cluster.node_result(name, "ok", f"the checks below are of {node}"))
+    folders = {"safelaunch's folder": str(pool.call(name, "start.look")["base"])}
+    if context.project_dirs:
+        folders["the project's folder"] = context.project_dirs[0]
+    for what, folder in folders.items():
+        is_shared = _is_shared(pool, nodes, name, folder)
+        results.append(cluster.shared_result(name, what, folder, node, is_shared=is_shared))
+    return results, nodes
+
+
+def _is_shared(pool: HostPool, nodes: HostPool, name: str, folder: str) -> bool:
+    """Whether a node sees what the login node writes into a folder, or into its nearest parent."""
+    token = secrets.token_hex(8)
+    where = {"folder": folder, "make": False}
+    if not pool.call(name, "shared.leave", token=token, **where)["left"]:
+        return True  # its own check tells of a folder that cannot be written
+    tokens: Sequence[str] = nodes.call(name, "shared.seen", tokens=[token], **where)["seen"]
+    pool.call(name, "shared.take", token=token)
+    return token in tokens

@@ -1,0 +1,56 @@
+"""What is asked of Slurm before a start: whether it takes the job, and a look at one node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from safelaunch.engines.slurm.batch_script import sbatch_script, submit_line
+from safelaunch.engines.slurm.directives import PLACEHOLDERS, Submission, directives
+
+if TYPE_CHECKING:
+    from safelaunch.model import Plan
+
+NODE_LIMIT = 20  # seconds in which a node must be free for a look at it
+# what says which nodes a job gets, and how much of them
+_OF_NODES = (
+    "--partition", "--account", "--qos", "--reservation", "--constraint", "--exclude", "--gres",
+    "--gpus-per-node", "--cpus-per-task", "--mem", "--mem-per-gpu", "--mem-per-cpu", "--clusters",
+    "--licenses", "--wckey",
+)  # fmt: skip
+
+
+def trial_request(plan: Plan) -> dict[str, Any]:
+    """Return the request of runtime/engines/slurm/trial.py for a plan."""
+    block = plan.engine
+    script = sbatch_script(plan, Submission("check", "/tmp", "python3"))  # noqa: S108 - not used
+    return {
+        "submit": list(submit_line(plan, "", test_only=True)[:-1]),
+        "script": script,
+        "prefix": [] if block is None else list(block.prefix),
+    }
+
+
+def node_step(plan: Plan) -> tuple[str, ...]:
+    """Return the words that run a command on one node such as the plan asks for, for a minute."""
+    block = plan.engine
+    if block is None:
+        return ()
+    own = [
+        directive.words
+        for directive in directives(plan, PLACEHOLDERS)
+        if directive.words[0].partition("=")[0] in _OF_NODES
+    ]
+    return (
+        *block.prefix,
+        "srun",
+        "--job-name=safelaunch-check",
+        "--nodes=1",
+        "--ntasks=1",
+        "--time=1",
+        f"--immediate={NODE_LIMIT}",
+        "--export=ALL",
+        "--mpi=none",
+        "--quiet",
+        "--unbuffered",
+        *(word for words in own for word in words),
+    )
