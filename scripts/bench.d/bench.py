@@ -37,6 +37,7 @@ from many_hosts import many_hosts
 from remote import queries, remote
 from rows import SAFELAUNCH, Row, home
 from slow_line import slow_line
+from slurm import slurm
 from starts import starts
 from sync import sync
 from timing import cost, median_ratio, pairs
@@ -187,6 +188,7 @@ SUBJECTS: dict[str, Callable[[], Iterator[Row]]] = {
     "fuzz": fuzz,
     "ps": ps,
     "matrix": matrix,
+    "slurm": slurm,
     "flood": flood,
     "sync": sync,
     "remote": remote,

@@ -42,42 +42,42 @@ def matrix() -> Iterator[Row]:
     cascade = tests("support.faults.cascades")
     ends = tests("support.faults.rank_failures")
     moments = tests("support.faults.supervisor_kills")
-    yield _row(
+    yield case_row(
         "kill matrix: INT, TERM, HUP, KILL to client, tmux, supervisor, launcher, rank under "
         "accelerate and torchrun, the stated end within 20 s",
         [(str(case), kills.run_case, case) for case in kills.CASES],
         KILLS_AT_A_TIME,
     )
-    yield _row(
+    yield case_row(
         "kill matrix of ranks that are started directly: the same signals, the stated end",
         [(str(case), kills.run_case, case) for case in kills.DIRECT],
         KILLS_AT_A_TIME,
     )
     direct_cascade = partial(cascade.one_cascade, by="direct")
     ranks = [random.randrange(cascade.RANKS) for _ in range(CASCADES)]  # noqa: S311 - no secret
-    yield _row(
+    yield case_row(
         "cascades under torchrun: rank and traceback of the first of four failures named, the "
         "others 20 ms later",
         [(f"cascade from rank {rank}", cascade.one_cascade, rank) for rank in ranks],
     )
-    yield _row(
+    yield case_row(
         "cascades of ranks that are started directly",
         [(f"cascade from rank {r}, started directly", direct_cascade, r) for r in ranks],
     )
     for start, name in (("launcher", "under torchrun"), ("direct", "started directly")):
         cases = [case for case in ends.CASES if start == "direct" or not case.needs_grace]
-        yield _row(
+        yield case_row(
             f"ends of a rank that launchers tell wrongly or not at all, {name}: rank, class, cause",
             [(f"{case}, {name}", partial(ends.run_case, start=start), case) for case in cases],
         )
     # one random moment in each of twenty equal parts: all of a run's life is met
     at = [moments.SPAN * (n + random.random()) / KILLS for n in range(KILLS)]  # noqa: S311
-    yield _row(
+    yield case_row(
         "supervisors killed at random moments of a run with two attempts: shown, stopped, cleaned",
         [(f"supervisor killed after {moment:.3f} s", moments.kill_at, moment) for moment in at],
     )
     direct_kill = partial(moments.kill_at, by="direct")
-    yield _row(
+    yield case_row(
         "supervisors of ranks that are started directly, killed at random moments",
         [(f"supervisor killed after {moment:.3f} s, direct", direct_kill, moment) for moment in at],
     )
@@ -87,13 +87,13 @@ def matrix() -> Iterator[Row]:
     if why:
         yield Row("connections cut at each step of remote work", why, "all", None)
         return
-    yield _row(
+    yield case_row(
         f"cuts: the connection cut at five moments each of {', '.join(cuts.STEPS)}: nothing lost, "
         "nothing started twice, no wrong state",
         [(str(case), cuts.run_case, case) for case in cuts.CASES],
         CUTS_AT_A_TIME,
     )
-    yield _row(
+    yield case_row(
         "cuts while the agent's files are put on a new host",
         [(str(case), cuts.run_case, case) for case in cuts.AGENT],
     )
@@ -109,14 +109,15 @@ def _two_machines() -> Row:
     if why:
         return Row(what, why, "all", None)
     # one after the other: four ranks of torch on two cores
-    return _row(what, [(str(case), pairs.run_case, case) for case in pairs.CASES], at_a_time=1)
+    return case_row(what, [(str(case), pairs.run_case, case) for case in pairs.CASES], at_a_time=1)
 
 
-def _row(
+def case_row(
     what: str,
     cases: Sequence[tuple[str, Callable[[Any], str | None], Any]],
     at_a_time: int = AT_A_TIME,
 ) -> Row:
+    """Return the row of cases, each tried by its function: it returns what is wrong, else None."""
     with ThreadPoolExecutor(at_a_time) as pool:
         wrong = list(pool.map(lambda case: case[1](case[2]), cases))
     for (name, _, _), problem in zip(cases, wrong, strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -31,6 +32,21 @@ if os.environ["RANK"] == "1":
     raise KeyError("label")
 time.sleep(600)
 """
+REVOCATION = 2.0  # seconds
+STEPS = """
+import os, pathlib, sys, time
+rank, begin = int(os.environ["RANK"]), 0
+if len(sys.argv) > 1:
+    begin = int(sys.argv[2].rsplit("-", 1)[1])
+for step in range(begin + 1, 7):
+    if rank == 0:
+        pathlib.Path(f"out/checkpoint-{step}").mkdir(parents=True)
+        pathlib.Path(f"out/checkpoint-{step}/model.pt").write_bytes(b"weights")
+    print(f"step {step}/6", flush=True)
+    if step == 3:
+        time.sleep(600)
+"""
+RESUME = {"checkpoint": "out/checkpoint-*", "resume_args": ["--resume", "{checkpoint}"]}
 FOREVER = "import time\nprint('up', flush=True)\ntime.sleep(600)\n"
 
 # a site's wrapper: an sbatch that takes its time
@@ -239,3 +255,23 @@ def test_a_check_of_a_job_that_slurm_does_not_take_names_the_partitions(place: P
     checks = results(place, job(place, WHO), "--set", "slurm.partition=gpus", code=3)
     assert list(checks) == ["slurm-request"]
     assert checks["slurm-request"]["hint"].startswith("partitions: ")
+
+
+def test_a_log_is_followed_over_two_lives_of_a_job_without_a_lost_or_doubled_line(
+    place: Place, cluster: Slurm
+) -> None:
+    run = submit(place, job(place, STEPS, recovery=RESUME))
+    follow = place.popen("logs", "-f", run)
+    wait_for(lambda: "step 3/6" in place.cli("logs", run, code=None).stdout, "step 3")
+    number = queue(cluster).split()[0]
+    cluster.run("scontrol", "requeue", number)
+    began = time.monotonic()
+    wait_for(lambda: "PENDING" in queue(cluster), "a job that waits again")
+    # a second after the requeue Slurm still revokes the credential of the first life
+    wait_for(lambda: time.monotonic() > began + REVOCATION, "a credential of its own")
+    cluster.run("scontrol", "update", f"jobid={number}", "StartTime=now")
+    out, _ = follow.communicate(timeout=DEADLINE)
+    lines = [line.partition("| ")[2] for line in out.decode().splitlines()]
+    steps = sorted(line for line in lines if "] step " in line)
+    assert steps == [f"[{rank}] step {step}/6" for rank in range(2) for step in range(1, 7)]
+    assert place.json("show", run)["state"] == "succeeded"
