@@ -210,3 +210,44 @@ def test_a_secret_is_in_nothing_that_slurm_shows(place: Place, cluster: Slurm) -
     place.cli("stop", "--grace", "2", run)
     assert ("s3cr3t" in shown + script, leaks) == (False, [])
     assert not [path for path in files if path.exists() and b"s3cr3t" in path.read_bytes()]
+
+
+# All nodes of the test cluster are one machine. With this in its `setup` each step has a host name
+# and process numbers of its own, so that nothing on the login node can look at its processes.
+APART = """
+srun() {
+  local options=()
+  while [[ $1 == -* ]]; do options+=("$1"); shift; done
+  command srun "${options[@]}" unshare --uts --pid --fork --mount-proc --kill-child \
+    bash -c 'hostname "$SLURMD_NODENAME"; exec "$@"' - "$@"
+}
+"""
+
+
+def test_a_login_node_that_sees_no_process_of_the_nodes_tells_and_stops_the_run(
+    place: Place, cluster: Slurm
+) -> None:
+    block = {**BLOCK, "setup": [APART]}
+    name = place.ranks(FOREVER, 1, nodes=2, slurm=block, profile="cpu")
+    run = submit(place, name)
+    for node in range(2):
+        wait_for_line(place, run, "up", node)
+    records = [
+        json.loads((place.node(run).parent / f"node-{n}/run.json").read_text()) for n in (0, 1)
+    ]
+    assert len({record["starter"]["pidns"] for record in records}) == 2
+    shown = place.json("show", run)
+    assert [node["state"] for node in shown["nodes"]] == ["running", "running"]
+    place.cli("stop", "--grace", "2", run)
+    shown = place.json("show", run)
+    assert [node["state"] for node in shown["nodes"]] == ["stopped", "stopped"]
+    assert queue(cluster) == ""
+
+
+def test_a_failure_on_a_node_apart_is_named_with_it(place: Place, cluster: Slurm) -> None:
+    block = {**BLOCK, "setup": [APART]}
+    run = submit(place, place.ranks(FAIL, 1, nodes=2, slurm=block, profile="cpu"))
+    place.cli("wait", run, code=1)
+    failure = place.json("show", run)["failure"]
+    assert (failure["rank"], failure["what"], failure["node"]) == (1, "KeyError: 'label'", 1)
+    assert state(cluster, place, run) == "FAILED"
