@@ -49,7 +49,8 @@ def plan(
 ) -> Plan:
     """Return the plan of a job file; `sets` are texts `KEY=VALUE`. Raises ConfigError.
 
-    `engine` is what chooses the machines, `slurm`. What the plan warns about is in its `warnings`.
+    `engine` is what chooses the machines: slurm, kubernetes. What the plan warns about is in its
+    `warnings`.
     """
     flags = Flags(profile, tuple(sets), smoke=smoke, engine=engine)
     return make_plan(resolve_file(job_file, flags, os.getcwd()))

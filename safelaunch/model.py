@@ -54,16 +54,30 @@ class Slot(Enum):
     HOME = "home"  # the user's home folder on a host
     PACKAGE = "package"  # the folder of the package whose program the ranks run
     PROJECT = "project"  # the project's folder on a host; the plan of a node has it bound
+    NODE_RANK = "node-rank"  # which node this is, where one script serves all
 
     def __str__(self) -> str:
         return f"<{self.value}>"
 
 
 @dataclass(frozen=True, slots=True)
+class ShellVar:
+    """A value that a variable of the launch script's own shell has there."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"${{{self.name}}}"
+
+
+Part = str | Slot | ShellVar
+
+
+@dataclass(frozen=True, slots=True)
 class Template:
     """A word with slots: its parts in order."""
 
-    parts: tuple[str | Slot, ...]
+    parts: tuple[Part, ...]
 
     def __str__(self) -> str:
         return "".join(str(part) for part in self.parts)
@@ -73,9 +87,9 @@ Word = str | Template
 Facts = Mapping[Slot, Word]  # of a start: text; of a plan for a host: also words with slots
 
 
-def text(*parts: str | Slot) -> Template:
+def text(*parts: Part) -> Template:
     """Return a word made of text and slots; equal words have equal parts."""
-    merged: list[str | Slot] = []
+    merged: list[Part] = []
     for part in parts:
         if not part:
             continue
@@ -90,11 +104,11 @@ def bind_word(word: Word, facts: Facts) -> Word:
     """Return the word with slots filled from the facts; plain text once none is left."""
     if isinstance(word, str):
         return word
-    parts: list[str | Slot] = []
+    parts: list[Part] = []
     for part in word.parts:
         value = facts.get(part, part) if isinstance(part, Slot) else part
         parts += value.parts if isinstance(value, Template) else (value,)
-    if any(isinstance(part, Slot) for part in parts):
+    if not all(isinstance(part, str) for part in parts):
         return text(*parts)
     return "".join(map(str, parts))
 
@@ -286,10 +300,87 @@ class Slurm:
     # of the job's own keys that the batch script has: name, nodes, hosts
     job_origins: Mapping[str, Origin] = field(default_factory=dict)
 
+    @property
+    def engine_name(self) -> str:
+        """The name of the block, and of the engine."""
+        return "slurm"
+
     def over(self, base: Slurm) -> Slurm:
         """Return this block merged over another, key by key."""
         own = {key: getattr(self, key) for key in self.origins}
         return replace(base, **own, origin=self.origin, origins={**base.origins, **self.origins})
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """A claim of storage that a container sees at a path."""
+
+    path: str
+    claim: str
+    read_only: bool = False
+    sub_path: str | None = None  # folder of the claim
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """A taint of nodes that a job accepts; `value` None: any, `effect` None: all."""
+
+    key: str
+    value: str | None = None
+    effect: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kubernetes:
+    """What a `kubernetes:` block asks of Kubernetes for each node. Sizes in bytes.
+
+    `origins` has each key that is written, also one that `null` puts back to its default.
+    """
+
+    kind: str = "job"  # or trainjob
+    namespace: str | None = None
+    image: str | None = None
+    workdir: str | None = None  # the project's folder in the image, or on a volume
+    gpus_per_node: int | None = None
+    gpu_resource: str | None = None  # such as nvidia.com/gpu; of the accelerator where None
+    cpu: int | None = None
+    memory: int | None = None
+    shm: int | None = None
+    resources: Mapping[str, str] = field(default_factory=dict)  # further ones: rdma/hca
+    volumes: tuple[Volume, ...] = ()
+    secret_name: str | None = None  # has the values of `env_from`
+    pull_secret_name: str | None = None
+    service_account: str | None = None
+    queue: str | None = None  # of Kueue
+    priority_class: str | None = None
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: tuple[Toleration, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    retries: int = 0
+    runtime: str = "torch-distributed"  # of a TrainJob
+    origin: Origin = BUILT_IN
+    origins: Mapping[str, Origin] = field(default_factory=dict)
+    # of the job's own keys that the manifest has: name, nodes, max_duration, env_from
+    job_origins: Mapping[str, Origin] = field(default_factory=dict)
+
+    @property
+    def engine_name(self) -> str:
+        """The name of the block, and of the engine."""
+        return "kubernetes"
+
+    def over(self, base: Kubernetes) -> Kubernetes:
+        """Return this block merged over another, key by key."""
+        own = {key: getattr(self, key) for key in self.origins}
+        return replace(base, **own, origin=self.origin, origins={**base.origins, **self.origins})
+
+
+EngineBlock = Slurm | Kubernetes
+
+
+def _requests(*blocks: EngineBlock | None) -> Mapping[str, EngineBlock]:
+    """Return the blocks that there are, by the name of their engine."""
+    return {block.engine_name: block for block in blocks if block is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,6 +405,12 @@ class Host:
     hub: str | None = None  # online, offline or the address of a mirror
     start: str | None = None  # launcher or direct, for jobs that do not say it
     slurm: Slurm | None = None
+    kubernetes: Kubernetes | None = None
+
+    @property
+    def requests(self) -> Mapping[str, EngineBlock]:
+        """Its blocks by the name of their engine."""
+        return _requests(self.slurm, self.kubernetes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -473,8 +570,20 @@ class Job:
     start: str = "launcher"  # or direct: the ranks are started without it
     peer_grace: float = PEER_GRACE  # of a direct start, in seconds
     preload: tuple[str, ...] = ()  # modules that a direct start imports once for all ranks
-    slurm: Slurm | None = None  # its own block; for an engine what is asked for altogether
-    engine: str | None = None  # what chooses its machines: slurm
+    # its own blocks; that of its engine has what is asked for altogether
+    slurm: Slurm | None = None
+    kubernetes: Kubernetes | None = None
+    engine: str | None = None  # what chooses its machines: slurm, kubernetes
+
+    @property
+    def requests(self) -> Mapping[str, EngineBlock]:
+        """Its blocks by the name of their engine."""
+        return _requests(self.slurm, self.kubernetes)
+
+    @property
+    def request(self) -> EngineBlock | None:
+        """What is asked of the engine that chooses its machines."""
+        return None if self.engine is None else self.requests.get(self.engine)
 
     @property
     def starts_one_node(self) -> bool:
@@ -624,4 +733,4 @@ class Plan:
     resumes: str | None = None  # id of the run that this one continues
     expected: Mapping[str, str] = field(default_factory=dict)  # that run's fingerprint
     manual_node: ManualStart | None = None  # of several nodes that are started by hand
-    engine: Slurm | None = None  # what is asked of the engine that chooses the machines
+    engine: EngineBlock | None = None  # what is asked of the engine that chooses the machines

@@ -11,7 +11,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from safelaunch.environ import BASICS, PROXIES, removals
-from safelaunch.model import Slot, Template, bind_word, join_words, text
+from safelaunch.model import ShellVar, Slot, Template, bind_word, join_words, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +34,11 @@ _MAX_LINE = 96  # characters
 
 def quote(word: Word) -> str:
     """Return one shell word; unbound slots appear as `<name>`, quoted too."""
-    return _literal(str(word))
+    if isinstance(word, str) or not any(isinstance(part, ShellVar) for part in word.parts):
+        return _literal(str(word))
+    return "".join(
+        f'"{part}"' if isinstance(part, ShellVar) else _literal(str(part)) for part in word.parts
+    )
 
 
 def _literal(text: str) -> str:
@@ -67,12 +71,17 @@ def with_home_as_text(word: Word) -> Word:
     return bind_word(word, {Slot.HOME: str(Slot.HOME)})
 
 
-def launch_script(node: NodePlan, title: str) -> str:
-    """Return the text of launch.sh for one node. `title` is a line for people."""
+def launch_script(node: NodePlan, title: str, first: Sequence[str] = ()) -> str:
+    """Return the text of launch.sh for one node.
+
+    `title` is a line for people; the lines of `first` come before the variables are removed that
+    are left over.
+    """
     blocks = [
         "#!/usr/bin/env bash",
         f"# {' '.join(title.split())}",
         "# written by safelaunch; to run it by hand: bash launch.sh",
+        *first,
         *_scrub(node),
         f"cd -- {quote(node.cwd)} || exit 1",
     ]
@@ -143,7 +152,11 @@ def _export(var: EnvVar) -> str:
 
 def _in_braces(word: Word) -> str:
     """Return a word inside of double quotes within `${name:=...}`."""
-    return re.sub(r'([\\"$`}])', r"\\\1", str(word))
+    parts = (word,) if isinstance(word, str) else word.parts
+    return "".join(
+        str(part) if isinstance(part, ShellVar) else re.sub(r'([\\"$`}])', r"\\\1", str(part))
+        for part in parts
+    )
 
 
 def _interpreter(node: NodePlan) -> list[str]:
@@ -216,7 +229,7 @@ def _without_escapes(word: Word) -> Word:
     """Return a word as torch's elastic agent passes it on (launchers.common.for_elastic)."""
     if isinstance(word, str):
         return word.replace("$$", "$")
-    return text(*(p if isinstance(p, Slot) else p.replace("$$", "$") for p in word.parts))
+    return text(*(p.replace("$$", "$") if isinstance(p, str) else p for p in word.parts))
 
 
 def _rank_variable(var: RankVariable) -> str:
@@ -283,6 +296,8 @@ def _expand(word: Word, slots: dict[Slot, str]) -> str:
     for part in word.parts:
         if isinstance(part, Slot):
             shown += f'"{slots[part]}"' if part in slots else shlex.quote(str(part))
+        elif isinstance(part, ShellVar):
+            shown += f'"{part}"'
         elif part:
             shown += shlex.quote(part)
     return shown

@@ -46,6 +46,10 @@ MOST_FILES = 13  # a dozen and the face of the package
 
 # A folder's base modules serve its subfolders, and its entry module runs them.
 BOTH_WAYS = {
+    (
+        "config/schema",
+        "config/schema/engines",
+    ): "files.py declares the blocks, whose keys are of the types and schemas that all files have",
     ("hostfacts/tools", "hostfacts/tools/nvidia_smi"): "recognise.py asks the readers, which use "
     "cells.py and report.py",
     ("lint", "lint/shell"): "run.py applies the rules, which make the findings of finding.py",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from safelaunch import engines
 from safelaunch.cli.completion import complete_profile, complete_run
 from safelaunch.cli.line_arguments import Words, read_line
 from safelaunch.cli.output import print_json, report, say
@@ -123,8 +124,8 @@ plan_options = _decorator(
 engine_option = click.option(
     "--on",
     "engine",
-    type=click.Choice(("slurm",)),
-    help="Submit the job to Slurm, which chooses the machines.",
+    type=click.Choice(tuple(engines.NAMES)),
+    help="What chooses the machines: submit the job to Slurm, or print it for Kubernetes.",
 )
 start_options = _decorator(
     click.option(

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from safelaunch import engines
 from safelaunch.engines.slurm.batch_script import sbatch_script, script_path, submit_line
-from safelaunch.engines.slurm.directives import PLACEHOLDERS, SCRIPT, directives
+from safelaunch.engines.slurm.directives import SCRIPT
 from safelaunch.plan.serialize import script_of
 from safelaunch.script import quote
 
@@ -19,6 +20,16 @@ if TYPE_CHECKING:
     from safelaunch.model import Plan
 
 _TITLE = 1  # the line of launch.sh that names the node
+
+
+def print_file(plan: Plan) -> bool:
+    """Print the file for another program that a dry-run is, and nothing else, where it is one."""
+    engine = engines.of_plan(plan)
+    if engine is None or not engine.PRINTS_FILE:
+        return False
+    text = engine.file(plan, [script_of(plan, node) for node in plan.nodes])
+    click.echo(text.encode(), nl=False)  # bytes: LF on Windows too
+    return True
 
 
 def print_submission(plan: Plan) -> None:
@@ -66,8 +77,10 @@ def _differing_lines(first: str, other: str) -> list[str]:
     return [their for our, their in pairs if our != their]
 
 
-def print_directives(plan: Plan) -> None:
-    """Print each option of sbatch with its origin."""
-    click.echo("sbatch")
-    for directive in directives(plan, PLACEHOLDERS):
-        click.echo(f"  {' '.join(map(quote, directive.words))}    {directive.origin}")
+def print_origins(plan: Plan) -> None:
+    """Print each part of what is asked of the engine with its origin."""
+    engine = engines.of_plan(plan)
+    if engine is not None:
+        click.echo(engine.REQUEST)
+        for text, origin in engine.origins(plan):
+            click.echo(f"  {text}    {origin}")

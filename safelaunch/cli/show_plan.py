@@ -64,7 +64,22 @@ def resolve_target(files: Sequence[str], line: Sequence[str], flags: Flags) -> R
 
 
 def print_plan(plan: Plan) -> None:
-    """Print a plan: the line to paste, then every variable with its origin and reason."""
+    """Print a plan: the line to paste, then every variable with its origin and reason.
+
+    For an engine that takes a file, that one.
+    """
+    if plan.engine is None or not _print_file(plan):
+        _print_for_people(plan)
+    print_warnings(plan)
+
+
+def _print_file(plan: Plan) -> bool:
+    from safelaunch.cli.show_engine import print_file
+
+    return print_file(plan)
+
+
+def _print_for_people(plan: Plan) -> None:
     several, host = len(plan.nodes) > 1, plan.nodes[0].host
     where = "" if several or host == LOCAL else f" on {host}"
     if plan.engine is not None:
@@ -94,7 +109,6 @@ def print_plan(plan: Plan) -> None:
     for node in nodes:
         _print_ranks(node, several)
         _print_environment(node, several)
-    print_warnings(plan)
 
 
 def _shown_nodes(plan: Plan) -> tuple[NodePlan, ...]:
@@ -260,9 +274,9 @@ def print_explanation(resolved: Resolved, plan: Plan) -> None:
     click.echo("job")
     _explain(resolved.tree, "  ", "")
     if plan.engine is not None:
-        from safelaunch.cli.show_engine import print_directives
+        from safelaunch.cli.show_engine import print_origins
 
-        print_directives(plan)
+        print_origins(plan)
     for node in _shown_nodes(plan):
         click.echo(f"environment of {node.host}")
         for var in node.env.values():

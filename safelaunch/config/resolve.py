@@ -53,7 +53,8 @@ from safelaunch.model import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from safelaunch.model import Word
+    from safelaunch.config.topology.requests import Reader
+    from safelaunch.model import EngineBlock, Word
 
 _LOG_FIELDS = ("name", "time", "id")
 
@@ -72,7 +73,7 @@ class Flags(NamedTuple):
     remote: bool = False  # the job's hosts are others than this machine
     hosts: tuple[str, ...] = ()  # instead of the job's own
     direct: bool = False
-    engine: str | None = None  # what chooses the machines: slurm
+    engine: str | None = None  # what chooses the machines: slurm, kubernetes
     only_checked: bool = False  # a script that is missing is a finding, no error
 
 
@@ -93,6 +94,16 @@ class Resolved(NamedTuple):
     def profile_of(self, host: Host) -> Profile | None:
         """Return the profile that applies to a host."""
         return self.profiles.get(host.name, self.profile)
+
+
+class EngineOfJob(NamedTuple):
+    """What chooses the machines of a job, their entry, what is asked of it, and the paths there."""
+
+    name: str
+    reader: Reader
+    entry: Host
+    request: EngineBlock
+    paths: Paths
 
 
 def resolve_file(shown: str, flags: Flags, cwd: str) -> Resolved:
@@ -143,25 +154,14 @@ def resolve(
     values, origins = JOB.read(tree)
     if flags.remote:
         remote_paths.check(tree, paths)
-    hosts = Hosts({}, {})
-    if flags.hosts_file is not None:
-        path = os.path.join(paths.cwd, flags.hosts_file)
-        hosts = hosts_file.load(
-            path,
-            flags.hosts_file,
-            paths.real if flags.remote else lambda path, origin: str(paths.planned(path, origin)),
-        )
+    hosts = _hosts(flags, paths)
     if "hosts" in values:
         values["hosts"] = hosts_file.expand(hosts, values["hosts"])
-    engine, login = flags.engine, hosts.machines.get(LOCAL)
-    if flags.remote:
-        from safelaunch.config.topology.login_node import read_engine
-
-        engine, login = read_engine(values, origins, hosts.machines, engine)
-    if engine is not None:
-        from safelaunch.config.topology.slurm import for_profile, read_slurm
-
-        values["slurm"] = read_slurm(values, origins, tree, login)
+    chosen = _engine(values, origins, tree, flags, hosts=hosts, paths=paths)
+    engine = None if chosen is None else chosen.name
+    if chosen is not None:
+        values[chosen.name], paths = chosen.request, chosen.paths
+    is_elsewhere = flags.remote or (chosen is not None and chosen.reader.OWN_FILES)
     sync: Sync = values.get("sync", Sync())
     job = replace(
         _job({"name": default_name, **values}, origins, paths, tree, engine),
@@ -174,20 +174,21 @@ def resolve(
         needs=values.get("needs", Needs()),
         inputs=values.get("inputs", ()),
     )
-    machines = _machines(job, hosts, login, remote=flags.remote)
-    if flags.remote:
+    machines = _machines(job, hosts, chosen, remote=flags.remote)
+    if is_elsewhere:
         is_local = not remote_paths.is_host_path(values.get("workdir", ""), paths)
     else:
         is_local = "workdir" in values or any(host.workdir is None for host in machines)
     if is_local and not flags.only_checked:
-        _check_script(values, origins, paths, remote=flags.remote)
+        _check_script(values, origins, paths, remote=is_elsewhere)
     profile, profile_origin, by_host = _profile(values, origins, machines, hosts, paths)
     if flags.ladder is not None and profile is None:
         raise ConfigError("`--nccl-ladder` needs a profile", hint="--profile NAME")
     check_ladder(job.supervision.recovery, profile, tree)
-    if job.engine is not None and job.slurm is not None:
-        job = replace(job, slurm=for_profile(job.slurm, profile, values, origins))
-        machines *= job.topology.nodes  # alike, as far as the login node's entry knows them
+    if chosen is not None:
+        values[chosen.name] = chosen.reader.for_profile(chosen.request, profile, values, origins)
+        job = replace(job, slurm=values.get("slurm"), kubernetes=values.get("kubernetes"))
+        machines *= job.topology.nodes  # alike, as far as their entry of the hosts file knows them
     return Resolved(
         job=job,
         profile=profile,
@@ -198,6 +199,53 @@ def resolve(
         job_file=job_file,
         profiles=by_host,
         project=paths.root,
+    )
+
+
+def _engine(
+    values: dict[str, Any],
+    origins: dict[str, Origin],
+    tree: Node,
+    flags: Flags,
+    *,
+    hosts: Hosts,
+    paths: Paths,
+) -> EngineOfJob | None:
+    """Return what chooses the machines of a job; None where they are named. Raises ConfigError."""
+    name, login = flags.engine, None
+    if flags.remote:
+        from safelaunch.config.topology.login_node import read_engine
+
+        name, login = read_engine(values, origins, hosts.machines, name)
+    if name is None:
+        return None
+    from safelaunch.config.topology import requests
+
+    reader = requests.load(name)
+    if reader.OWN_FILES and flags.remote:
+        raise ConfigError(
+            f"`remote` and {name}: no login node stands between",
+            where=f"--on {name}",
+            hint=f"safelaunch run --on {name} --dry-run",
+        )
+    entry = login or reader.entry(hosts.machines)
+    request = reader.read(values, origins, tree, entry)
+    if reader.OWN_FILES:
+        remote_paths.check(tree, paths)
+        if flags.project_root is None:
+            paths = paths._replace(planned_root=reader.project(request, tree.origin))
+    return EngineOfJob(name, reader, entry, request, paths)
+
+
+def _hosts(flags: Flags, paths: Paths) -> Hosts:
+    """Return the machines of the hosts file; none without one."""
+    if flags.hosts_file is None:
+        return Hosts({}, {})
+    path = os.path.join(paths.cwd, flags.hosts_file)
+    return hosts_file.load(
+        path,
+        flags.hosts_file,
+        paths.real if flags.remote else lambda path, origin: str(paths.planned(path, origin)),
     )
 
 
@@ -257,16 +305,18 @@ def _with_places(tree: Node, assets: tuple[Placed, ...], host: Host, paths: Path
     return substitute_assets(tree, bound)
 
 
-def _machines(job: Job, hosts: Hosts, login: Host | None, *, remote: bool) -> tuple[Host, ...]:
-    if job.engine is not None and login is not None:
-        return (login,)
+def _machines(
+    job: Job, hosts: Hosts, chosen: EngineOfJob | None, *, remote: bool
+) -> tuple[Host, ...]:
+    if chosen is not None:
+        return (chosen.entry,)
     if remote and not job.hosts:
         raise ConfigError("no host named", hint="--host NAME; safelaunch hosts lists them")
     if remote:  # a name without an entry is one of ~/.ssh/config, or an address
         return tuple(hosts.machines.get(name) or Host(name) for name in job.hosts)
-    if job.hosts and job.engine is None:
+    if job.hosts:
         return tuple(hosts_file.select(hosts, name, job.origin("hosts")) for name in job.hosts)
-    return (login or Host(LOCAL),)
+    return (hosts.machines.get(LOCAL, Host(LOCAL)),)
 
 
 def _profile(
@@ -351,6 +401,7 @@ def _job(
         preload=values.get("preload", ()),
         peer_grace=values.get("peer_grace", PEER_GRACE),
         slurm=values.get("slurm"),
+        kubernetes=values.get("kubernetes"),
         engine=engine,
     )
     _check_names(job, tree)

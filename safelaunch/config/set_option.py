@@ -10,7 +10,10 @@ from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.model import Origin
 
 # mappings with any names as keys
-_OPEN = ("args", "launcher_args", "env", "classes", "resume_args", "assets")
+_OPEN = (
+    "args", "launcher_args", "env", "classes", "resume_args", "assets", "resources", "volumes",
+    "node_selector", "labels", "annotations",
+)  # fmt: skip
 
 
 def apply_set_option(tree: Node, setting: str) -> Node:

@@ -12,6 +12,8 @@ from functools import cache
 from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
+from safelaunch.model import Slot, text
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -49,6 +51,12 @@ class Launch(NamedTuple):
     job: Job
     accelerator: str
     node_rank: int
+    serves_all: bool = False  # the script of this node is that of all others too
+
+    @property
+    def node(self) -> Word:
+        """The number of the node, as a word."""
+        return text(Slot.NODE_RANK) if self.serves_all else str(self.node_rank)
 
 
 class Command(NamedTuple):

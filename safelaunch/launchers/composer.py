@@ -107,7 +107,7 @@ def command(launch: Launch) -> Command:
     words: list[Word] = [job.interpreter.word, "-m", MODULES[0], "--nproc", topology.count()]
     if topology.nodes > 1:
         words += ["--world_size", topology.count(topology.nodes)]
-        words += ["--node_rank", str(launch.node_rank)]
+        words += ["--node_rank", launch.node]
     if "master_addr" not in flags:
         words += ["--master_addr", common.master_addr(job)]
     if "master_port" not in flags:

@@ -167,7 +167,7 @@ def _node_flags(launch: Launch, flags: Mapping[str, str], gpus: tuple[str, ...])
             hint="leave it out: deepspeed is started on each node, without SSH of its own",
         )
     words: list[Word] = ["--hostfile", text(Slot.RUN_DIR, "/hostfile"), "--no_ssh"]
-    words += ["--node_rank", str(launch.node_rank)]
+    words += ["--node_rank", launch.node]
     if "master_addr" not in flags:
         words += ["--master_addr", common.master_addr(job)]
     if gpus:

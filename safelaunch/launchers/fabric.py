@@ -122,7 +122,7 @@ def command(launch: Launch) -> Command:
     if launch.accelerator == "cpu" and "accelerator" not in flags:
         words += ["--accelerator", "cpu"]
     if topology.nodes > 1:
-        words += ["--num-nodes", str(topology.nodes), "--node-rank", str(launch.node_rank)]
+        words += ["--num-nodes", str(topology.nodes), "--node-rank", launch.node]
     if "main_address" not in flags:
         words += ["--main-address", common.master_addr(job)]
     if "main_port" not in flags:

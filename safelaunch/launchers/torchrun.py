@@ -115,7 +115,7 @@ def command(launch: Launch) -> Command:
             "`--standalone` is for one node", where=job.origin("launcher_args"), hint="leave it out"
         )
     if flags.get("rdzv_backend", "static") == "static" and "standalone" not in flags:
-        words += ["--node_rank", str(launch.node_rank)]
+        words += ["--node_rank", launch.node]
         if not flags.keys() & {"master_addr", "rdzv_endpoint"}:
             words += ["--master_addr", master_addr(job)]
         if not flags.keys() & {"master_port", "rdzv_endpoint"}:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from safelaunch import environ
+from safelaunch import engines, environ
 from safelaunch.config.paths import project_on_host
 from safelaunch.config.supervision import CHECKPOINT, RESUME_EXAMPLE
 from safelaunch.errors import ConfigError
@@ -21,6 +21,7 @@ from safelaunch.model import (
     ManualStart,
     NodePlan,
     Origin,
+    Part,
     Plan,
     PlanWarning,
     Slot,
@@ -75,19 +76,21 @@ def make_plan(resolved: Resolved) -> Plan:
         warnings += plan_warnings.windows_paths(job)
     notes: list[str] = []
     nodes: list[NodePlan] = []
-    for rank, host in enumerate(resolved.hosts):
+    hosts = resolved.hosts
+    if job.engine is not None and engines.load(job.engine).ONE_SCRIPT:
+        hosts = hosts[:1]
+    for rank, host in enumerate(hosts):
         node, node_warnings, node_notes = _node(resolved, host, rank)
         nodes.append(node)
         warnings += [w for w in node_warnings if w not in warnings]
         notes += [n for n in node_notes if n not in notes]
     warnings += plan_warnings.differing_variables(nodes)
     if job.engine is not None:
-        from safelaunch.plan import engine
-
+        engine = engines.load(job.engine)
         kind = resolved.profile.accelerator if resolved.profile else "cuda"
         warnings += engine.warnings(job, nodes[0], kind)
-    else:
-        notes += plan_warnings.unused_slurm(job, resolved.hosts)
+        notes += engine.notes(job)
+    notes += plan_warnings.unused_blocks(job, resolved.hosts)
     nodes, all_notes = direct.alike(nodes)
     notes += all_notes
     profiles = [profile for host in resolved.hosts if (profile := resolved.profile_of(host))]
@@ -105,7 +108,7 @@ def make_plan(resolved: Resolved) -> Plan:
         supervision=job.supervision,
         fingerprint=fingerprint(job, job.fingerprint),
         manual_node=_manual_node(job, nodes[0]) if job.starts_one_node else None,
-        engine=job.slurm if job.engine is not None else None,
+        engine=job.request,
     )
 
 
@@ -253,9 +256,9 @@ def _map_variable(var: EnvVar, function: Callable[[Word], Word]) -> EnvVar:
 
 def _with_checkpoint(word: Word) -> Word:
     """Return a word with a slot for each `{checkpoint}`."""
-    parts: list[str | Slot] = []
+    parts: list[Part] = []
     for part in word.parts if isinstance(word, Template) else (word,):
-        pieces = [part] if isinstance(part, Slot) else CHECKPOINT.split(part)
+        pieces = CHECKPOINT.split(part) if isinstance(part, str) else [part]
         for piece in pieces:
             parts += (piece, Slot.CHECKPOINT)
         parts.pop()
@@ -268,7 +271,7 @@ def _place_assets(word: Word, places: Mapping[str, Word]) -> Word:
         parts = word.parts if isinstance(word, Template) else (word,)
         if any(isinstance(part, str) and printed in part for part in parts):
             pieces = [
-                text(part) if isinstance(part, Slot) else join_words(place, part.split(printed))
+                join_words(place, part.split(printed)) if isinstance(part, str) else text(part)
                 for part in parts
             ]
             word = join_words("", pieces)
@@ -288,7 +291,8 @@ def _node(
     job, profile = _on_host(resolved, host), resolved.profile_of(host)
     number = job.topology.node_rank if job.starts_one_node else rank
     kind = profile.accelerator if profile else "cuda"
-    launch, accelerator = Launch(job, kind, number or 0), ACCELERATORS[kind]
+    serves_all = job.engine is not None and engines.load(job.engine).ONE_SCRIPT
+    launch, accelerator = Launch(job, kind, number or 0, serves_all), ACCELERATORS[kind]
     launcher = load_launcher(job.launcher)
     command = _command(launch, resolved.job)
     # a program without ranks sees what the job sets, as it would by hand
@@ -377,6 +381,8 @@ def _direct_start(
     answer: DirectStart | str = load_launcher(job.launcher).direct_start(launch)
     if command.single is not None:
         answer = f"{job.launcher} starts one process here, which is no rank"
+    elif launch.serves_all:
+        answer = "safelaunch is not in the containers"
     elif job.prefix and _brings_python(job):
         answer = f"`{job.prefix[0]}` chooses the Python of the ranks"
     elif job.prefix and not _keeps_process(job):
@@ -407,19 +413,12 @@ def _inherited_names(job: Job, accelerator: Accelerator) -> tuple[str, ...] | No
     if job.inherit == "all":
         return None
     names = () if job.inherit == "none" else tuple(job.inherit)
-    if job.engine is None:
-        return names
-    from safelaunch.plan.engine import DEVICES
-
-    return tuple(dict.fromkeys((*names, *DEVICES, accelerator.devices)))
+    devices = engines.load(job.engine).DEVICES if job.engine is not None else ()
+    return tuple(dict.fromkeys((*names, *devices, accelerator.devices))) if devices else names
 
 
 def _node_name(job: Job, host: Host, rank: int) -> str:
-    if job.engine is None:
-        return host.name
-    from safelaunch.plan.engine import node_name
-
-    return node_name(rank)
+    return host.name if job.engine is None else engines.node_name(job.engine, rank)
 
 
 def _resume_argv(launch: Launch, own: Job) -> tuple[Word, ...] | None:
@@ -523,8 +522,8 @@ def _on_host(resolved: Resolved, host: Host) -> Job:
 def _select(resolved: Resolved, profile: Profile, host: Host) -> gates.SelectedVariables:
     flags, job = resolved.flags, resolved.job
     gpus = len(job.gpus) or job.topology.processes
-    if job.engine is not None and job.slurm is not None:
-        gpus = job.slurm.gpus_per_node or gpus
+    if job.request is not None:
+        gpus = job.request.gpus_per_node or gpus
     recovery = job.supervision.recovery
     return gates.select(
         profile,

@@ -35,19 +35,12 @@ def plan_json(plan: Plan) -> dict[str, Any]:
 
 
 def _engine(plan: Plan) -> dict[str, Any]:
-    """Return what a start would submit, and where each of its options comes from."""
-    from safelaunch.engines.slurm.batch_script import sbatch_script, script_path, submit_line
-    from safelaunch.engines.slurm.directives import PLACEHOLDERS, directives
+    """Return what a start would submit, and where each part of it comes from."""
+    from safelaunch import engines
 
-    return {
-        "name": "slurm",
-        "submit": list(submit_line(plan, script_path())),
-        "script": sbatch_script(plan),
-        "directives": [
-            {"words": list(directive.words), "origin": str(directive.origin)}
-            for directive in directives(plan, PLACEHOLDERS)
-        ],
-    }
+    engine = engines.of_plan(plan)
+    scripts = [script_of(plan, node) for node in plan.nodes]
+    return {} if engine is None else engine.to_json(plan, scripts)
 
 
 def supervision_json(supervision: Supervision) -> dict[str, Any]:
@@ -123,6 +116,13 @@ def script_of(plan: Plan, node: NodePlan) -> str:
     """Return launch.sh of a node."""
     number = plan.manual_node or f"{node.node_rank} of {len(plan.nodes)}"
     title = f"{plan.name}: {plan.launcher}, node {number}"
+    if plan.engine is not None:
+        from safelaunch import engines
+
+        if engines.load(plan.engine.engine_name).ONE_SCRIPT:
+            from safelaunch.plan.engine import script_for_all
+
+            return script_for_all(plan)
     return launch_script(direct.newest(node), title)
 
 

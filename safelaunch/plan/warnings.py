@@ -7,6 +7,7 @@ import itertools
 import re
 from typing import TYPE_CHECKING
 
+from safelaunch import engines
 from safelaunch.model import BUILT_IN, PlanWarning, Template
 from safelaunch.plan.gates import LABELS, describe
 
@@ -83,12 +84,15 @@ def differing_variables(nodes: Sequence[NodePlan]) -> Iterator[PlanWarning]:
             yield PlanWarning("nodes-differ", message)
 
 
-def unused_slurm(job: Job, hosts: Sequence[Host]) -> Iterator[str]:
-    """Note the `slurm:` blocks of a start that Slurm has no part in."""
-    blocks = [block for block in (job.slurm, *(host.slurm for host in hosts)) if block is not None]
-    places = ", ".join(dict.fromkeys(str(block.origin) for block in blocks))
-    if places:
-        yield f"`slurm:` ({places}) has no effect: Slurm does not start this job"
+def unused_blocks(job: Job, hosts: Sequence[Host]) -> Iterator[str]:
+    """Note the blocks of engines that have no part in a start."""
+    for name in engines.NAMES:
+        requests = (job.requests, *(host.requests for host in hosts))
+        blocks = [own[name] for own in requests if name in own]
+        places = ", ".join(dict.fromkeys(str(block.origin) for block in blocks))
+        if places and name != job.engine:
+            title = engines.load(name).TITLE
+            yield f"`{name}:` ({places}) has no effect: {title} does not start this job"
 
 
 def _words(job: Job) -> Iterator[tuple[str, str, str]]:

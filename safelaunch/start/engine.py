@@ -12,10 +12,11 @@ import zlib
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from safelaunch import engines
 from safelaunch.engines.slurm.batch_script import sbatch_script, script_path, submit_line
 from safelaunch.engines.slurm.directives import Submission
-from safelaunch.errors import Refused, StartError
-from safelaunch.model import Slot
+from safelaunch.errors import ConfigError, Refused, StartError
+from safelaunch.model import Slot, Slurm
 from safelaunch.runs import store
 from safelaunch.runtime.engines import slurm, submission
 from safelaunch.runtime.engines.join import UNBOUND
@@ -98,9 +99,7 @@ def request(
     `environ` is that of the login node. Raises ConfigError and StartError.
     """
     plan = choice.checkpoint.plan
-    block = plan.engine
-    if block is None:
-        raise ValueError("the plan is for no engine")
+    block = submitted_block(plan)
     engine = EngineStart(name=slurm.NAME, notice=block.signal)
     engine.can_resume = block.requeue and plan.nodes[0].resume_argv is not None
     parts = node_requests(engine, report, caller, choice, run_id=run_id, environ=environ, code=code)
@@ -177,6 +176,20 @@ def _with_names(text: bytes, late: Mapping[Slot, str]) -> bytes:
     return text
 
 
+def submitted_block(plan: Plan) -> Slurm:
+    """Return what is asked of the engine that a plan is submitted to.
+
+    Raises ConfigError where only a dry-run shows the plan, and another program submits it.
+    """
+    engine = engines.of_plan(plan)
+    if engine is not None and engine.HOW_TO_SUBMIT:
+        message = f"safelaunch does not submit to {engine.TITLE}: it prints what kubectl submits"
+        raise ConfigError(message, where=f"--on {engine.TITLE.lower()}", hint=engine.HOW_TO_SUBMIT)
+    if not isinstance(plan.engine, Slurm):
+        raise TypeError("the plan is for no engine")
+    return plan.engine
+
+
 def submit(
     plan: Plan, caller: Caller, files: Mapping[str, bytes] = MappingProxyType({})
 ) -> Started:
@@ -184,9 +197,7 @@ def submit(
 
     Raises StartError, with nothing left behind.
     """
-    block = plan.engine
-    if block is None:
-        raise ValueError("the plan is for no engine")
+    block = submitted_block(plan)
     try:
         submission.check_program(submit_line(plan, ""), caller.environ)
     except submission.MissingProgram as e:

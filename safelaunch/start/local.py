@@ -142,7 +142,8 @@ def _only_node(plan: Plan) -> NodePlan:
             hint="start it on a Linux host with `safelaunch remote --host NAME`",
         )
     if plan.engine is not None:
-        raise StartError("this plan is for Slurm", hint="safelaunch run --on slurm")
+        name = plan.engine.engine_name
+        raise StartError(f"this plan is for {name}", hint=f"safelaunch run --on {name}")
     if len(plan.nodes) > 1:
         raise StartError(
             f"this job has {len(plan.nodes)} nodes; `run` starts this machine only",

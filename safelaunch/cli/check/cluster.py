@@ -9,6 +9,7 @@ from safelaunch.checks import cluster
 from safelaunch.cli.connections import host_pool
 from safelaunch.engines.slurm.trial import NODE_LIMIT, node_step, trial_request
 from safelaunch.errors import HostError
+from safelaunch.model import Slurm
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +27,7 @@ def ask(
     Without such a node None. Raises HostError where the login node does not answer.
     """
     plan, name = context.plan, context.hosts[0].name
-    if plan is None or plan.engine is None:
+    if plan is None or not isinstance(plan.engine, Slurm):
         return [], pool
     answer = pool.call(name, "start.trial", **trial_request(plan))
     results = list(cluster.results(name, plan.engine, answer))

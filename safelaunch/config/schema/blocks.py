@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from safelaunch.config.schema import json_types
+from safelaunch.config.schema.engines.kubernetes import KUBERNETES
 from safelaunch.config.schema.keys import Key, Schema
 from safelaunch.config.schema.text_checks import check_kind, read_command_words, shorten, wrong
 from safelaunch.config.schema.types import (
@@ -192,7 +193,7 @@ SLURM = Schema(
 )
 # of each group sbatch takes one
 EXCLUSIVE_KEYS = (("mem", "mem_per_gpu", "mem_per_cpu"), ("cpus_per_gpu", "cpus_per_task"))
-BLOCKS = {schema.name: schema for schema in (SUCCESS, HANG, RECOVERY, NEEDS, SLURM)}
+BLOCKS = {schema.name: schema for schema in (SUCCESS, HANG, RECOVERY, NEEDS, SLURM, KUBERNETES)}
 
 
 def check_exclusive_keys(block: Slurm) -> None:

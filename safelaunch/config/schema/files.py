@@ -15,6 +15,7 @@ from safelaunch.config.schema.blocks import (
     InputsType,
     SlurmType,
 )
+from safelaunch.config.schema.engines.kubernetes import KubernetesType
 from safelaunch.config.schema.env_types import EnvType, ProfileEnvType
 from safelaunch.config.schema.host_types import SSH_NAME, USER, Addresses, Hub, Port
 from safelaunch.config.schema.keys import Block, Key, Schema
@@ -89,6 +90,7 @@ _MODULES = ListOf(_MODULE, "modules", single=True)
 _START = Choice(("launcher", "direct"))
 _GRACE = Duration(zero=True)
 _SLURM = SlurmType()
+_KUBERNETES = KubernetesType()
 _NEEDS = Block(NEEDS, "a mapping such as {gpu_memory: 24GiB, disk: 200GiB}", Needs)
 _INTERPRETER = (
     Key("python", PathText(), "absolute path of the interpreter, or relative to this file"),
@@ -149,6 +151,7 @@ JOB = Schema(
         Key("needs", _NEEDS, "what each machine must have: gpu_memory, ram, disk, shm"),
         Key("inputs", InputsType(), "paths that must exist; a glob must match exactly one"),
         Key("slurm", _SLURM, "what Slurm is asked for, over the block of the hosts file"),
+        Key("kubernetes", _KUBERNETES, "what Kubernetes is asked for, over that of the hosts file"),
         Key("smoke", SmokeType(), "job keys that `run --smoke` sets on top of this job"),
     ),
 )
@@ -187,6 +190,7 @@ HOST = Schema(
         Key("facts", MapOf(Text(), "facts"), "nccl, driver, torch, cuda, p2p: for gates"),
         Key("start", _START, "direct: for jobs that do not say how their ranks are started"),
         Key("slurm", _SLURM, "what Slurm is asked for, where this is a login node of a cluster"),
+        Key("kubernetes", _KUBERNETES, "what Kubernetes is asked for, where this is a cluster"),
         Key("hub", Hub(), "online, offline, or the https:// address of a mirror"),
     ),
 )

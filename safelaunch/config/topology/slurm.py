@@ -5,34 +5,40 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from safelaunch.config.hosts_file.reader import LOCAL
 from safelaunch.config.schema.blocks import check_exclusive_keys
+from safelaunch.config.topology.gpus import check_processes, count_gpus
 from safelaunch.engines.slurm.options import FORCED_OPTIONS, check_options
 from safelaunch.errors import ConfigError
-from safelaunch.model import Origin, Slurm
-from safelaunch.runtime.units import job_duration, quantity
+from safelaunch.model import Host, Origin, Slurm
+from safelaunch.runtime.units import job_duration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from safelaunch.config.yaml_io.node import Node
-    from safelaunch.model import Host, Profile
+    from safelaunch.model import Profile
 
+OWN_FILES = False
 # seconds between the end that `max_duration` brings and the one by Slurm: safelaunch ends the ranks
 # first, and says why
 _MARGIN = 300
 _EARLY = 60  # seconds by which Slurm may send the signal early: sbatch(1), --signal
 
 
-def read_slurm(
-    values: dict[str, Any], origins: Mapping[str, Origin], tree: Node, host: Host | None
-) -> Slurm:
+def entry(machines: Mapping[str, Host]) -> Host:
+    """Return the entry of this machine, which is a login node."""
+    return machines.get(LOCAL, Host(LOCAL))
+
+
+def read(values: dict[str, Any], origins: Mapping[str, Origin], tree: Node, host: Host) -> Slurm:
     """Return what a job asks of Slurm. Raises ConfigError.
 
     `tree` has the job's keys as they are written, `host` is the entry of this machine. For
     `gpus: auto` the value becomes the GPUs of a node, which only a block knows.
     """
     own: Slurm = values.get("slurm", Slurm())
-    block = own if host is None or host.slurm is None else own.over(host.slurm)
+    block = own if host.slurm is None else own.over(host.slurm)
     check_exclusive_keys(block)
     if "gpus" in values:
         block = _with_gpus(block, values, origins["gpus"], tree.get("gpus"))
@@ -80,30 +86,10 @@ def _with_key(block: Slurm, key: str, value: object, origin: Origin) -> Slurm:
 
 def _with_gpus(block: Slurm, values: dict[str, Any], where: Origin, node: Node | None) -> Slurm:
     """Return the block with the job's count of GPUs. Raises ConfigError where it names some."""
-    gpus, of_node = values["gpus"], block.gpus_per_node
-    if gpus == ("auto",):
-        if of_node is None:
-            raise ConfigError(
-                "`gpus: auto`, where Slurm chooses the machines",
-                where=where,
-                hint="gpus: N; or `slurm: {gpus_per_node: N}`, which takes whole nodes",
-            )
-        values["gpus"] = tuple(map(str, range(of_node)))
+    count = count_gpus(block, "Slurm", values, where, node)
+    if node is not None and node.text == "auto":
         return _with_key(block, "exclusive", value=True, origin=where)
-    if node is not None and node.kind == "list":
-        raise ConfigError(
-            f"`gpus: [{', '.join(gpus)}]`, where Slurm chooses the GPUs",
-            where=where,
-            hint=f"gpus: {len(gpus)}, or --set gpus={len(gpus)}",
-        )
-    if of_node is not None and len(gpus) > of_node:
-        raise ConfigError(
-            f"{quantity(len(gpus), 'GPU')} on nodes that have {of_node}",
-            where=where,
-            hint=f"`gpus_per_node` is set at {block.origins['gpus_per_node']}; "
-            "more GPUs come with more `nodes`",
-        )
-    return _with_key(block, "gpus_per_node", len(gpus), where)
+    return _with_key(block, "gpus_per_node", count, where)
 
 
 def for_profile(
@@ -115,11 +101,5 @@ def for_profile(
     """
     if profile is not None and profile.accelerator == "cpu" and "gpus" not in values:
         return replace(block, gpus_per_node=None)
-    processes, gpus = values.get("processes"), block.gpus_per_node
-    if processes is not None and gpus is not None and processes > gpus:
-        raise ConfigError(
-            f"{processes} processes on {gpus} GPUs",
-            where=origins["processes"],
-            hint=f"`gpus_per_node` is set at {block.origins['gpus_per_node']}",
-        )
+    check_processes(block, values, origins)
     return block

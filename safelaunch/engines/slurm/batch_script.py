@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 from safelaunch.engines.slurm.directives import PLACEHOLDERS, SCRIPT, directives
 from safelaunch.engines.slurm.options import has_dependency
+from safelaunch.model import Slurm
 from safelaunch.runtime.engines.exit_codes import REQUEUE
 from safelaunch.script import quote, quote_directive
 
 if TYPE_CHECKING:
     from safelaunch.engines.slurm.directives import Submission
-    from safelaunch.model import Plan, Slurm
+    from safelaunch.model import Plan
 
 _JOIN = "node-0/runtime/safelaunch/runtime/engines/join.py"
 
@@ -19,7 +20,7 @@ _JOIN = "node-0/runtime/safelaunch/runtime/engines/join.py"
 def sbatch_script(plan: Plan, submission: Submission = PLACEHOLDERS) -> str:
     """Return the text of the batch script; empty for a plan that Slurm does not start."""
     block = plan.engine
-    if block is None:
+    if not isinstance(block, Slurm):
         return ""
     nodes = plan.topology.nodes
     lines = [
@@ -102,7 +103,7 @@ def submit_line(plan: Plan, script: str, *, test_only: bool = False) -> tuple[st
     A job whose dependency can never be satisfied would otherwise stay pending for ever.
     """
     block = plan.engine
-    if block is None:
+    if not isinstance(block, Slurm):
         return ()
     words = [*block.prefix, "sbatch", "--parsable"]
     words += ["--kill-on-invalid-dep=yes"] if has_dependency(block) else []

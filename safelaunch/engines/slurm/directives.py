@@ -6,13 +6,13 @@ import math
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from safelaunch.model import BUILT_IN, Origin
+from safelaunch.model import BUILT_IN, Origin, Slurm
 from safelaunch.runtime.engines.slurm import batch_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from safelaunch.model import Plan, Slurm
+    from safelaunch.model import Plan
 
 SCRIPT = "batch.sh"  # in the folder of the run, as its log
 # what the batch script inherits: not the caller's secrets, which Slurm's accounting may record
@@ -50,7 +50,8 @@ class Directive(NamedTuple):
 
 def directives(plan: Plan, submission: Submission) -> tuple[Directive, ...]:
     """Return the options of sbatch for a plan; nothing for one that Slurm does not start."""
-    return () if plan.engine is None else tuple(_directives(plan, plan.engine, submission))
+    block = plan.engine
+    return tuple(_directives(plan, block, submission)) if isinstance(block, Slurm) else ()
 
 
 def _directives(plan: Plan, block: Slurm, submission: Submission) -> Iterator[Directive]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from safelaunch.engines.slurm.batch_script import sbatch_script, submit_line
 from safelaunch.engines.slurm.directives import PLACEHOLDERS, Submission, directives
+from safelaunch.model import Slurm
 
 if TYPE_CHECKING:
     from safelaunch.model import Plan
@@ -26,14 +27,14 @@ def trial_request(plan: Plan) -> dict[str, Any]:
     return {
         "submit": list(submit_line(plan, "", test_only=True)[:-1]),
         "script": script,
-        "prefix": [] if block is None else list(block.prefix),
+        "prefix": list(block.prefix) if isinstance(block, Slurm) else [],
     }
 
 
 def node_step(plan: Plan) -> tuple[str, ...]:
     """Return the words that run a command on one node such as the plan asks for, for a minute."""
     block = plan.engine
-    if block is None:
+    if not isinstance(block, Slurm):
         return ()
     own = [
         directive.words

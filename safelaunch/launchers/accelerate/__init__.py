@@ -28,7 +28,7 @@ from safelaunch.launchers.flag_table import (
     check_flags,
     flag_values,
 )
-from safelaunch.model import PlanWarning, Slot, Word, text
+from safelaunch.model import PlanWarning, Slot, Word, join_words, text
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -245,7 +245,7 @@ def _wrong_values(job: Job, values: Mapping[str, str]) -> Iterator[PlanWarning]:
 def _rendezvous(launch: Launch, flags: set[str]) -> list[Word]:
     job, words = launch.job, list[Word]()
     if job.topology.nodes > 1:
-        words += ["--machine_rank", str(launch.node_rank)]
+        words += ["--machine_rank", launch.node]
         if "main_process_ip" not in flags:
             words += ["--main_process_ip", master_addr(job)]
         if not flags & {"rdzv_backend", "same_network"}:
@@ -260,14 +260,15 @@ def _rendezvous(launch: Launch, flags: set[str]) -> list[Word]:
 def _config(launch: Launch, kind: str, on_cpu: bool) -> Word:
     topology = launch.job.topology
     several = topology.several or topology.nodes > 1 or kind != "MULTI_GPU"
-    entries = (
+    machines = (
         f"{{compute_environment: LOCAL_MACHINE, distributed_type: {kind if several else 'NO'}, "
-        f"num_machines: {topology.nodes}, machine_rank: {launch.node_rank}, "
-        f'mixed_precision: "{launch.job.mixed_precision or "no"}", '
+        f"num_machines: {topology.nodes}, machine_rank: "
+    )
+    others = (
+        f', mixed_precision: "{launch.job.mixed_precision or "no"}", '
         f"use_cpu: {'true' if on_cpu else 'false'}, debug: false, num_processes: "
     )
-    count = topology.count(topology.nodes)
-    return f"{entries}{count}}}" if isinstance(count, str) else text(entries, *count.parts, "}")
+    return join_words("", (machines, launch.node, others, topology.count(topology.nodes), "}"))
 
 
 def imports(job: Job) -> dict[str, str]:

@@ -37,7 +37,7 @@ def topology(launch: Launch, why: str) -> tuple[EnvVar, ...]:
     if job.topology.nodes > 1:
         variables += [
             EnvVar("NNODES", str(job.topology.nodes), origin),
-            EnvVar("NODE_RANK", str(launch.node_rank), origin),
+            EnvVar("NODE_RANK", launch.node, origin),
             EnvVar("MASTER_ADDR", common.master_addr(job), origin),
         ]
     return tuple(variables)

@@ -30,9 +30,7 @@ def submit(prepared: PreparedStart) -> Started:
     """Submit a plan whose login node has answered. Raises StartError, HostError, Refused."""
     plan, caller, run_id = prepared.plan, prepared.caller, prepared.run_id
     machine, report = prepared.machines[0], prepared.reports[0]
-    block = plan.engine
-    if block is None:
-        raise ValueError("the plan is for no engine")
+    block = engine.submitted_block(plan)
     preflight.check_secrets(plan.nodes[0], caller.environ)
     code = engine.CodePlace(client=current_user(caller.environ).label)
     if prepared.code:

@@ -9,6 +9,7 @@ from support.project import Project
 
 from safelaunch.config.resolve import Flags
 from safelaunch.errors import ConfigError
+from safelaunch.model import Slurm
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +39,7 @@ def test_a_host_with_a_slurm_block_is_a_login_node(project: Project) -> None:
     plan = project.plan(JOB + "nodes: 3\n", flags("cluster"))
     assert [node.host for node in plan.nodes] == ["<node-0>", "<node-1>", "<node-2>"]
     assert {str(node.cwd) for node in plan.nodes} == {"/data/p"}
-    assert plan.engine is not None
+    assert isinstance(plan.engine, Slurm)
     assert (plan.engine.partition, plan.engine.nodelist) == ("gpu", ())
 
 
@@ -65,3 +66,11 @@ def test_several_hosts_with_a_login_node_are_refused(
         project.plan(JOB, flags(*hosts))
     assert "cluster is the login node of a Slurm" in e.value.message
     assert (str(e.value.where), "nodes: 2" in str(e.value.hint)) == ("--host", True)
+
+
+def test_kubernetes_is_no_engine_behind_a_login_node(project: Project) -> None:
+    refusal = project.refused(JOB, flags("cluster", engine="kubernetes"))
+    assert (refusal.where, "run --on kubernetes --dry-run" in refusal.hint) == (
+        "--on kubernetes",
+        True,
+    )

@@ -8,11 +8,11 @@ import pytest
 from support.project import TORCHRUN, Project, script, shown
 
 from safelaunch.config.resolve import Flags
+from safelaunch.model import Slurm
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from safelaunch.model import Slurm
 
 SLURM = Flags(engine="slurm")
 BARE = "launcher: torchrun\nscript: train.py\n"
@@ -26,7 +26,7 @@ def project(tmp_path: Path) -> Project:
 
 def requested(project: Project, text: str, flags: Flags = SLURM) -> Slurm:
     block = project.plan(text, flags).engine
-    assert block is not None
+    assert isinstance(block, Slurm)
     return block
 
 
@@ -94,7 +94,7 @@ def test_the_entry_of_this_machine_describes_the_cluster(project: Project) -> No
     flags = Flags(engine="slurm", hosts_file="hosts.yaml")
     plan = project.plan(TORCHRUN + "nodes: 2\nslurm: {time: 2h}\n", flags)
     block = plan.engine
-    assert block is not None
+    assert isinstance(block, Slurm)
     assert (block.partition, block.mem, block.time) == ("c", 4 << 30, 7200)
     assert (origin(block, "partition"), origin(block, "time")) == (
         "hosts.yaml:4:24",

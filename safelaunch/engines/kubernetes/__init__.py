@@ -1,0 +1,1 @@
+"""Kubernetes: the manifest of a plan, for `kubectl apply`."""
