@@ -27,5 +27,5 @@ def addresses(job: Job, node: NodePlan, title: str) -> Iterator[PlanWarning]:
     meeting = load_launcher(job.launcher).rendezvous(job, node.env)
     for address, setting in meeting.addresses:
         message = f"{setting} is {address}, where {title} chooses the nodes"
-        fix = "leave it out: the first node's address is measured"
+        fix = "leave it out: that of the first node is filled in"
         yield PlanWarning("engine-address", message, str(job.origin("launcher_args")), fix)

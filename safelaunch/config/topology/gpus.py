@@ -32,8 +32,8 @@ def count_gpus(
             raise ConfigError(
                 f"`gpus: auto`, where {title} chooses the machines",
                 where=where,
-                hint=f"gpus: N; or `{block.engine_name}: {{gpus_per_node: N}}`, which takes whole "
-                "nodes",
+                hint=f"gpus: N; or `{block.engine_name}: {{gpus_per_node: N}}`, which takes all "
+                "of a node",
             )
         values["gpus"] = tuple(map(str, range(of_node)))
         return of_node

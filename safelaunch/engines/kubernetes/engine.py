@@ -88,13 +88,13 @@ def _assignments(plan: Plan, node: NodePlan) -> Mapping[Slot, Sequence[str]]:
     block = _request(plan)
     address, port = first_address(plan, block.kind), str(_PORT)
     if block.kind == "trainjob":  # its runtime says both
-        address, port = f"${{PET_MASTER_ADDR:-{address}}}", f'"${{PET_MASTER_PORT:-{port}}}"'
+        address, port = f"${{PET_MASTER_ADDR:-{address}}}", f"${{PET_MASTER_PORT:-{port}}}"
     missing = "is set in the pods of an Indexed Job; by hand it is 0 on the first node"
     python, folder = _VARIABLES[Slot.PYTHON], _VARIABLES[Slot.RUN_DIR]
     values: dict[Slot, Sequence[str]] = {
         Slot.NODE_RANK: [f'"${{JOB_COMPLETION_INDEX:?{missing}}}"'],
         Slot.MASTER_ADDR: [f'"${{SAFELAUNCH_MASTER_ADDR:-{address}}}"'],
-        Slot.PORT: [port],
+        Slot.PORT: [f'"${{SAFELAUNCH_MASTER_PORT:-{port}}}"'],
         Slot.INTERFACE: _interface(),
         Slot.PYTHON: [
             "$(command -v python3 || command -v python) || {",
