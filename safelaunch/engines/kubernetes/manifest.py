@@ -6,6 +6,8 @@ import math
 import re
 from typing import TYPE_CHECKING, Any
 
+from safelaunch.errors import ConfigError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -19,6 +21,7 @@ JOBSET_LABEL = "jobset.sigs.k8s.io/jobset-name"  # and so does that of JobSet
 # of the `trainer` step in the runtimes that Kubeflow Trainer has: pkg/constants/constants.go
 _NODE = "node"
 _SCRIPT = "launch.sh"
+_MAX_SCRIPT = 1_000_000  # bytes; docs of Kubernetes, "ConfigMaps": 1 MiB with the rest of it
 # what a shell ends with where a program is missing or no program (POSIX, 2.8.2): starting it again
 # changes nothing
 _NOT_STARTED = (126, 127)
@@ -45,7 +48,13 @@ def first_address(plan: Plan, kind: str) -> str:
 
 
 def documents(plan: Plan, block: Kubernetes, script: str) -> list[dict[str, Any]]:
-    """Return the objects, in the order in which they are created."""
+    """Return the objects, in the order in which they are created. Raises ConfigError."""
+    if len(script.encode()) > _MAX_SCRIPT:
+        raise ConfigError(
+            f"a launch script of {len(script.encode()):,} bytes; a ConfigMap holds at most 1 MiB",
+            where=plan.job_file or None,
+            hint="put long arguments into a file of the project, and pass its name",
+        )
     name, nodes = object_name(plan), plan.topology.nodes
     objects: list[dict[str, Any]] = [
         {

@@ -11,6 +11,7 @@ from support.project import TORCHRUN, Project
 
 from safelaunch.config.resolve import Flags
 from safelaunch.engines.kubernetes.manifest import object_name
+from safelaunch.errors import ConfigError
 from safelaunch.plan.serialize import plan_json
 
 if TYPE_CHECKING:
@@ -201,6 +202,14 @@ def test_a_file_with_an_unusual_name_names_valid_objects(project: Project) -> No
         assert label.replace("-", "").isascii(), label
         assert label.replace("-", "").isalnum(), label
         assert label == label.lower().strip("-")
+
+
+def test_a_script_that_no_config_map_holds_is_refused(project: Project) -> None:
+    # a quote takes five bytes within quotes
+    words = ", ".join(['"' + "'" * 50_000 + '"'] * 6)
+    plan = project.plan(f"{TORCHRUN}args: [{words}]\nkubernetes: {{{BASE}}}\n", ON)
+    with pytest.raises(ConfigError, match="at most 1 MiB"):
+        plan_json(plan)
 
 
 # -- what is said ----------------------------------------------------------------------------------
