@@ -412,6 +412,12 @@ class Host:
         """Its blocks by the name of their engine."""
         return _requests(self.slurm, self.kubernetes)
 
+    @property
+    def is_kubernetes(self) -> bool:
+        """Whether it is a cluster of Kubernetes alone, and no machine that SSH reaches."""
+        is_machine = self.ssh or self.addresses or self.slurm is not None
+        return self.kubernetes is not None and not is_machine
+
 
 @dataclass(frozen=True, slots=True)
 class Args:

@@ -87,6 +87,18 @@ def test_the_command_prints_the_manifest_alone_and_submits_none(tmp_path: Path) 
     assert not (tmp_path / "home").exists()
 
 
+def test_a_cluster_is_listed_as_no_machine_and_not_reached_by_ssh(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "hosts.yaml").write_bytes((GOLDEN / FILES["hosts.yaml"]).read_bytes())
+    env = {"PATH": str(tmp_path), "HOME": str(tmp_path), "SAFELAUNCH_HOME": str(home)}
+    shown = cli_process.run(["hosts"], env, tmp_path, 60).stdout
+    assert "cluster    Kubernetes    h100" in shown
+    done = cli_process.run(["facts", "--host", "cluster"], env, tmp_path, 60)
+    assert done.returncode != 0
+    assert "`cluster` is a cluster of Kubernetes, no machine that SSH reaches" in done.stderr
+
+
 if __name__ == "__main__":
     for name_of_kind in (*KINDS, "explain"):
         with tempfile.TemporaryDirectory() as folder_name:

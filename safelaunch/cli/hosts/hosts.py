@@ -201,13 +201,14 @@ class _HostRow(NamedTuple):
     """A host as the list shows it."""
 
     host: Host
-    targets: tuple[Target, ...]  # empty for this machine, or if there is an error
+    targets: tuple[Target, ...]  # empty for this machine, a cluster, or if there is an error
     error: ConfigError | None
 
     @property
     def cells(self) -> tuple[str, str, str, str]:
         """The columns of the table."""
-        route, *others = map(format_route, self.targets) if self.targets else ["this machine"]
+        place = "Kubernetes" if self.host.is_kubernetes else "this machine"
+        route, *others = map(format_route, self.targets) if self.targets else [place]
         route = route if self.error is None else "?"
         route += f" (ssh {self.host.ssh})" if self.targets and self.host.ssh else ""
         route += f", or {', '.join(others)}" if others else ""
@@ -276,7 +277,7 @@ def _list(hosts_path: str | None, as_json: bool) -> int:
 
 
 def _row(host: Host, local: LocalUser) -> _HostRow:
-    if host.name == hosts_file.LOCAL:
+    if host.name == hosts_file.LOCAL or host.is_kubernetes:
         return _HostRow(host, (), None)
     try:
         target = resolve_target(host.name, host, local)

@@ -117,6 +117,12 @@ def resolve_target(
     """
     if host is None:
         return _resolve(_Query(name, parse_address(name)), local, config)
+    if host.is_kubernetes:
+        raise ConfigError(
+            f"`{name}` is a cluster of Kubernetes, no machine that SSH reaches",
+            where=host.kubernetes.origin if host.kubernetes else None,
+            hint="safelaunch run --on kubernetes --dry-run; or `address:` for a machine of it",
+        )
     routes = []
     for text in host.addresses or (host.ssh or name,):
         parsed = parse_address(text, name)
