@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from safelaunch.config.resolve import Resolved
     from safelaunch.model import Plan
 
+EXAMPLE = GOLDEN.parent.parent / "examples" / "lightrft"
 FORMS = ("plan", "explain")
 FILES = {"slurm.yaml": "jobs/slurm.yaml", "hosts.yaml": "hosts/slurm.yaml"}
 
@@ -105,3 +106,26 @@ if __name__ == "__main__":
         with tempfile.TemporaryDirectory() as folder_name:
             text = printed(Path(folder_name), form_name)
         (GOLDEN / f"slurm-{form_name}.txt").write_text(text, encoding="utf-8")
+
+
+def test_the_example_starts_what_the_job_of_one_machine_does_on_two_nodes(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    script = tmp_path / "examples/gsm8k_geo3k/train_colocate.py"
+    script.parent.mkdir(parents=True)
+    script.touch()
+    for file in EXAMPLE.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    one = make_plan(resolve_file("grpo.yaml", Flags(), str(tmp_path)))
+    two = make_plan(resolve_file("slurm.yaml", Flags(engine="slurm"), str(tmp_path)))
+    own, first = list(map(str, two.nodes[1].argv)), list(map(str, one.nodes[0].argv))
+    program = own.index("examples/gsm8k_geo3k/train_colocate.py")
+    assert " ".join(own[:program]).endswith(
+        "--nnodes 2 --nproc_per_node 8 --node_rank 1 --master_addr <master-addr> "
+        "--master_port <port>"
+    )
+    words = first[first.index("examples/gsm8k_geo3k/train_colocate.py") :]
+    pairs = zip(own[program:], words, strict=True)
+    assert [pair for pair in pairs if pair[0] != pair[1]] == [("256", "128"), ("256", "128")]
+    assert "#SBATCH --gpus-per-node=8" in sbatch_script(two)
+    assert "#SBATCH --cpus-per-task=96" in sbatch_script(two)
+    assert two.warnings == one.warnings

@@ -159,6 +159,30 @@ def test_a_rerun_submits_the_same_plan(place: Place) -> None:
     assert "[1] rank 1 of 2 127.0.0.1" in lines
 
 
+def test_a_secret_reaches_the_ranks_and_nothing_that_slurm_shows(
+    place: Place, cluster: Slurm, server: Sshd
+) -> None:
+    place.env["API_KEY"] = "s3cr3t-of-the-test"
+    program = "import os\nprint('length', len(os.environ['API_KEY']))\n" + FOREVER
+    run = submit(place, job(place, program, nodes=1, env_from=["API_KEY"]), "--yes")
+    wait_for(lambda: "length 18" in place.cli("logs", run, code=None).stdout, "log of the rank")
+    number = queue(cluster).split()[0]
+    shown = cluster.run("scontrol", "--details", "show", "job", number)
+    script = cluster.run("scontrol", "write", "batch_script", number, "-")
+    here = [path for path in place.root.rglob("*") if path.is_file()]
+    there = [p for p in server.home().rglob(f"runs/{run}/**/*") if p.is_file() and public(p)]
+    leaks = [path for path in (*here, *there) if b"s3cr3t" in path.read_bytes()]
+    place.cli("stop", "--grace", "1", run)
+    assert ("s3cr3t" in shown + script, leaks) == (False, [])
+    left = [path for path in server.home().rglob(f"runs/{run}/**/*") if path.is_file()]
+    assert not [path for path in left if b"s3cr3t" in path.read_bytes()]
+
+
+def public(path: Path) -> bool:
+    """Whether other users may read a file."""
+    return bool(path.stat().st_mode & 0o077)
+
+
 def slow_sbatch(place: Place) -> Path:
     """Let sbatch take its time, and return the path of the file that it begins with."""
     wrapper = place.root / "slow"
