@@ -31,6 +31,7 @@ NODE_0 = "--master_addr ADDRESS --master_port PORT, in a job file under `launche
 TIMEOUT = "`deepspeed.init_distributed(timeout=...)`, or DEEPSPEED_TIMEOUT (minutes)"
 
 _RUNNER = "deepspeed 0.19.8, launcher/runner.py"
+_HOSTFILE = "/job/hostfile"  # DLTS_HOSTFILE of the same file
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _COUNTS = ("num_gpus", "num_accelerators")
 _LOCAL_GPUS = re.compile(r"localhost(?::([0-9]+(?:,[0-9]+)*))?")
@@ -47,6 +48,13 @@ def _keep_flags(flags: Mapping[str, str]) -> Collection[str]:
         return flags.keys() - {*_COUNTS, "module"}
     is_local = _LOCAL_GPUS.fullmatch(_without_blanks(flags.get("include") or "localhost"))
     return () if is_local else ("include",)
+
+
+def _default_values(flags: Mapping[str, str]) -> dict[str, str]:
+    """Return the hostfile of a pasted line that names machines of one and gives no file."""
+    named = [_without_blanks(flags.get(flag, "")) for flag in ("include", "exclude")]
+    is_elsewhere = any(text and not _LOCAL_GPUS.fullmatch(text) for text in named)
+    return {"hostfile": _HOSTFILE} if is_elsewhere and "hostfile" not in flags else {}
 
 
 def _count_processes(values: Mapping[str, str], _flags: Collection[str]) -> dict[str, str]:
@@ -82,6 +90,7 @@ FLAGS = FlagTable(
     count_processes=_count_processes,
     parser="",  # it is built and used in one function
     keep=_keep_flags,
+    default_values=_default_values,
     no_python="no_python",
     abbreviates=True,
     unset=frozenset({"-1"}),

@@ -26,6 +26,10 @@ def _no_flags(_flags: Mapping[str, str]) -> Collection[str]:
     return ()
 
 
+def _no_values(_flags: Mapping[str, str]) -> Mapping[str, str]:
+    return MappingProxyType({})
+
+
 class LineFlag(NamedTuple):
     """A flag with its values, from a pasted line or from the config file that completes it.
 
@@ -87,6 +91,8 @@ class FlagTable(NamedTuple):
     abbreviates: bool = False  # whether the launcher takes the begin of a flag's name for it
     unset: frozenset[str] = frozenset()  # values that say no more than to leave the flag out
     keep: Callable[[Mapping[str, str]], Collection[str]] = _no_flags
+    # flags whose default a pasted line relies on and the plan would not give
+    default_values: Callable[[Mapping[str, str]], Mapping[str, str]] = _no_values
     mixes_flags: bool = False
 
     @property

@@ -58,6 +58,9 @@ def launcher_keys(
         environ = shell.with_env(env).environ
         flags = complete_line(flags, table, paths, environ, shell.workdir)
     by_name = {flag.name: (flag.values or ("",))[-1] for flag in flags}
+    defaults = table.default_values(by_name)
+    flags += [LineFlag(flag, (value,), PASTED_LINE) for flag, value in defaults.items()]
+    by_name |= defaults
     direct = table.keep(by_name)
     keyed = [flag for flag in flags if flag.name in table.keys and flag.name not in direct]
     values = {table.keys[flag.name]: (flag.values or ("",))[-1] for flag in keyed}

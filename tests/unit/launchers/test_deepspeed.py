@@ -65,6 +65,16 @@ MEANS: dict[str, tuple[dict[str, object], str]] = {
          "launcher_args": ["--hostfile", "hosts", "--include", "a:0,1@b:2"]},
         f"{RUNNER} --hostfile hosts --include a:0,1@b:2 train.py",
     ),
+    "deepspeed -i gpu-a:0,1 train.py": (
+        {"gpus": "auto",
+         "launcher_args": ["--include", "gpu-a:0,1", "--hostfile", "/job/hostfile"]},
+        f"{RUNNER} --include gpu-a:0,1 --hostfile /job/hostfile train.py",
+    ),
+    "deepspeed --exclude gpu-b@gpu-c:3 --num_gpus 4 train.py": (
+        {"processes": "4",
+         "launcher_args": ["--exclude", "gpu-b@gpu-c:3", "--hostfile", "/job/hostfile"]},
+        f"{RUNNER} --num_gpus 4 --exclude gpu-b@gpu-c:3 --hostfile /job/hostfile train.py",
+    ),
 }  # fmt: skip
 
 
