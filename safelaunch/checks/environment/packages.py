@@ -203,6 +203,9 @@ _OPTIONS = (
     ("use_liger_kernel", "", "liger_kernel"),
     ("use_wandb", "", "wandb"),
 )  # fmt: skip
+# module -> another one that serves for it: transformers 4.56 to 5.24, modeling_utils.py ("If FA not
+# installed, do not fail but use kernels instead"); is_tensorboard_available
+_SUBSTITUTES = {"flash_attn": "kernels", "tensorboard": "tensorboardX"}
 _WANDB = ("WANDB_PROJECT", "WANDB_NAME", "WANDB_ENTITY", "WANDB_RUN_GROUP", "WANDB_API_KEY")
 _WANDB_LOGINS = ("~/.netrc", "~/.config/wandb/settings")
 _INTEGRATIONS = "transformers: integrations/integration_utils.py, INTEGRATION_TO_CALLBACK"
@@ -258,11 +261,25 @@ def _misspelt_trackers(host: HostContext) -> Iterator[Answer]:
             )
 
 
-@check("asked-packages", asks=lambda host: [("module", name) for name in needed_modules(host)])
+def _module_questions(host: HostContext) -> Iterator[Question]:
+    for name in needed_modules(host):
+        yield ("module", name)
+        if name in _SUBSTITUTES:
+            yield ("module", _SUBSTITUTES[name])
+
+
+def _found(host: HostContext, name: str) -> str | None:
+    """Return the module that is there, itself or what serves for it."""
+    names = [name, _SUBSTITUTES[name]] if name in _SUBSTITUTES else [name]
+    return next((each for each in names if host.answer("module", each)["found"]), None)
+
+
+@check("asked-packages", asks=_module_questions)
 def needed_packages(host: HostContext) -> list[Answer] | Answer | None:
     """Whether the packages that the job's options need are installed."""
     needed = needed_modules(host)
-    missing = [name for name in needed if not host.answer("module", name)["found"]]
+    found = {name: _found(host, name) for name in needed}
+    missing = [name for name, module in found.items() if module is None]
     misspelt = list(_misspelt_trackers(host))
     if missing or misspelt:
         return misspelt + [
@@ -275,7 +292,7 @@ def needed_packages(host: HostContext) -> list[Answer] | Answer | None:
             )
             for name in missing
         ]
-    return ok(f"{', '.join(needed)} found") if needed else None
+    return ok(f"{', '.join(filter(None, found.values()))} found") if needed else None
 
 
 def _login_questions(host: HostContext) -> Iterator[Question]:

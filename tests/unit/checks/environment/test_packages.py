@@ -210,14 +210,31 @@ NEEDED = {
 @pytest.mark.parametrize(("job", "module"), NEEDED.values(), ids=NEEDED)
 def test_what_the_words_ask_for_and_is_missing(project: Project, job: str, module: str) -> None:
     answers: dict[Any, Any] = {("module", name): PRESENT for name in ("tensorboard", "wandb")}
-    answers[("module", module)] = MISSING
+    answers |= {("module", name): MISSING for name in (module, "kernels", "tensorboardX")}
     (result,) = run_checks(project, "asked-packages", {}, TORCHRUN + job, answers)
     assert (result.status, "-m pip install" in result.hint) == ("warn", True)
 
 
+@pytest.mark.parametrize(
+    ("option", "module", "substitute"),
+    [
+        ("attn_implementation: flash_attention_2", "flash_attn", "kernels"),
+        ("report_to: [tensorboard]", "tensorboard", "tensorboardX"),
+    ],
+)
+def test_what_serves_in_place_of_a_module_is_enough(
+    project: Project, option: str, module: str, substitute: str
+) -> None:
+    job = f"{TORCHRUN}args: {{{option}}}\n"
+    for found, status in ((PRESENT, "ok"), (MISSING, "warn")):
+        answers = {("module", module): MISSING, ("module", substitute): found}
+        (result,) = run_checks(project, "asked-packages", {}, job, answers)
+        assert result.status == status
+
+
 @pytest.mark.parametrize("value", ["wanddb", "[tensorboard, WandB2]"])
 def test_a_tracker_that_is_misspelt_is_a_warning(project: Project, value: str) -> None:
-    answers = {("module", "tensorboard"): PRESENT}
+    answers = {("module", name): PRESENT for name in ("tensorboard", "tensorboardX")}
     job = TORCHRUN + f"args: {{report_to: {value}}}\n"
     (result,) = run_checks(project, "asked-packages", {}, job, answers)
     assert (result.status, result.hint) == ("warn", "did you mean `wandb`?")
@@ -233,7 +250,8 @@ def test_a_tracker_of_another_name_is_none(project: Project, value: str) -> None
 
 @pytest.mark.parametrize(("job", "module"), NEEDED.values(), ids=NEEDED)
 def test_what_the_words_ask_for_and_is_there(project: Project, job: str, module: str) -> None:
-    answers = {("module", name): PRESENT for name in ("tensorboard", module)}
+    names = ("tensorboard", "tensorboardX", "kernels", module)
+    answers = {("module", name): PRESENT for name in names}
     (result,) = run_checks(project, "asked-packages", {}, TORCHRUN + job, answers)
     assert (result.status, module in result.evidence) == ("ok", True)
 
