@@ -43,11 +43,21 @@ def project_pins(host: HostContext) -> Answer | None:
     version = environment["python_full_version"]
     unmet = [p.python for p in declared if p.python and p.python.holds(version) is False]
     unmet += [
-        pin for pin in pins if pin.name not in installed or pin.holds(installed[pin.name]) is False
+        pin
+        for pin in pins
+        if pin.name not in installed
+        or (pin.holds(installed[pin.name]) is False and not _has_met_rival(pin, pins, installed))
     ]
     if unmet:
         return _unmet(host, unmet, {**installed, "python": version})
     return ok(f"{len(pins)} pins of the project are met") if pins else None
+
+
+def _has_met_rival(pin: Pin, pins: Sequence[Pin], installed: Mapping[str, str]) -> bool:
+    """Whether the files contradict each other, and what is installed is what another one asks."""
+    version = installed[pin.name]
+    rivals = (other for other in pins if other.name == pin.name and pin.excludes(other))
+    return any(other.holds(version) for other in rivals)
 
 
 def _declared(host: HostContext) -> list[Pins]:
@@ -89,9 +99,14 @@ def _unmet(host: HostContext, unmet: Sequence[Pin], installed: Mapping[str, str]
         for pin in unmet[:_SHOWN]
     ]
     more = f", and {len(unmet) - _SHOWN} more" if len(unmet) > _SHOWN else ""
+    # of pins that contradict each other pip takes none: the later file is nearer to the job
+    wanted: list[Pin] = []
+    for pin in reversed(unmet):
+        if not any(pin.name == other.name and pin.excludes(other) for other in wanted):
+            wanted.insert(0, pin)
     names = [
         pin.text if pin.has_address else f"{pin.name}{pin.specifier}"
-        for pin in unmet
+        for pin in wanted
         if pin.name != "python"
     ]
     build = re.search(r"\+(cu\d+)", " ".join(names))  # PyPI does not have these
@@ -99,7 +114,8 @@ def _unmet(host: HostContext, unmet: Sequence[Pin], installed: Mapping[str, str]
     hints = []
     if unmet[0].name == "python":
         hints.append(f"name a Python {unmet[0].specifier} with `python:`, `venv:` or `conda:`")
-    if files and all(file.endswith(".txt") for file in files) and host.is_local:
+    is_consistent = len(wanted) == len(unmet)
+    if files and all(file.endswith(".txt") for file in files) and host.is_local and is_consistent:
         folder = _folders(host)[0]
         words = [w for file in files for w in ("-r", os.path.join(folder, file))] + index
         python = shlex.quote(pip_commands.python(host))

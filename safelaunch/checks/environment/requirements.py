@@ -52,6 +52,16 @@ class Pin(NamedTuple):
         except InvalidVersion:
             return None
 
+    def excludes(self, other: Pin) -> bool:
+        """Whether no version meets both, as far as exact ones say: `==1.2` and `>=2`."""
+        held = [
+            rest.holds(item.version)
+            for pin, rest in ((self, other), (other, self))
+            for item in pin.specifier
+            if item.operator == "==" and not item.version.endswith(".*")
+        ]
+        return bool(held) and not any(held)
+
 
 class Pins(NamedTuple):
     """The pins of a project, and the `requires-python` of its pyproject.toml."""

@@ -121,6 +121,27 @@ def test_a_pin_of_two_files_is_named_once(project: Project) -> None:
     assert result.hint.count("trl>=0.9") == 1
 
 
+@pytest.mark.parametrize(
+    ("pins", "installed", "cure"),
+    [
+        (("trl==0.9.6", "trl==1.4"), "1.4", ""),
+        (("trl==0.9.6", "trl>=1"), "0.9.6", ""),
+        (("trl==0.9.6", "trl==1.4"), "2.0", "install trl==1.4`"),
+        (("trl>=0.9", "trl==1.4"), "2.0", "install trl==1.4`"),
+        (("trl==1.4+cpu", "trl==1.4"), "2.0", "install trl==1.4+cpu trl==1.4`"),
+    ],
+)
+def test_files_that_contradict_each_other_are_alternatives(
+    project: Project, pins: tuple[str, str], installed: str, cure: str
+) -> None:
+    project.write(f"{pins[0]}\n", "requirements.txt")
+    text = f'[project]\nname = "x"\nversion = "1"\ndependencies = ["{pins[1]}"]\n'
+    project.write(text, "pyproject.toml")
+    (result,) = run_checks(project, "requirements", {"trl": installed})
+    assert (result.status == "warn") == bool(cure)
+    assert cure in result.hint
+
+
 def test_what_matters_to_training_comes_first_and_five_are_shown(project: Project) -> None:
     lines = [f"p{at}==1\n" for at in range(9)]
     project.write("".join([*lines, "torch==2.6\n"]), "requirements.txt")
