@@ -113,6 +113,8 @@ class State:
     assumptions: dict[str, int] = field(default_factory=dict)  # names taken as not set: line
     caller_reads: set[str] = field(default_factory=set)  # answers that it reads, not assigned yet
     replaced: set[str] = field(default_factory=set)  # answers in place of what it makes itself
+    # of these {text with `DIFFERENT` where its value would stand: the first line}
+    overridden: dict[str, dict[str, int]] = field(default_factory=dict)
     is_condition: bool = False  # where a name that nobody has set is taken as empty
     is_without_files: bool = False  # where a test takes files that are not here as absent
     functions: dict[str, Function] = field(default_factory=dict)
@@ -246,6 +248,8 @@ class State:
         if isinstance(content, Unresolved):
             if name in self.caller.answers:
                 self.replaced.add(name)
+                if isinstance(content.content, str):
+                    self.overridden.setdefault(name, {}).setdefault(content.content, self.line)
                 content = self.caller.answers[name]
             else:
                 content = content.for_variable(name)

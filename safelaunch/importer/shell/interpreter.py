@@ -162,6 +162,12 @@ class _Interpreter:
                 text = f"argument {name[1:]} is not given"
                 outcome = f"{ASSUMED} that it is empty; else `-- ARG...`"
             self.findings.note(line, text, outcome)
+        for name, texts in state.overridden.items():
+            if len(texts) > 1:
+                shown = ", ".join(f"`{text.replace(DIFFERENT, '...')}`" for text in [*texts][:2])
+                text = f"`{name}` is {len(texts)} different values, such as {shown}"
+                outcome = f"all are `{caller.answers[name]}`; `--record` keeps them apart"
+                self.findings.note(min(texts.values()), text, outcome)
         self.findings.replaced = state.replaced
         return state.caller_reads
 

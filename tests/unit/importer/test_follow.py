@@ -277,6 +277,21 @@ def test_an_argument_that_a_script_does_without_is_taken_as_empty_and_noted(
 
 
 @pytest.mark.parametrize(
+    ("value", "notes"),
+    [
+        ("run-$lr-$RANDOM", ["`run-1-...`, `run-2-...`"]),
+        ("run-$RANDOM", []),
+        ("run-$lr", []),
+    ],
+)
+def test_one_answer_for_several_values_is_noted(value: str, notes: list[str], place: Path) -> None:
+    script = place / "work" / "script.sh"
+    script.write_text(f"for lr in 1 2; do\nout={value}\npython t.py $out\ndone\n")
+    texts = [note.text for note in followed(script, place, out="x").notes if note.line == 2]
+    assert [text.partition("such as ")[2] for text in texts] == notes
+
+
+@pytest.mark.parametrize(
     "text", ["source ./env.sh\n", "bash tool.sh\n", "if true; then . env.sh; bash tool.sh; fi\n"]
 )
 def test_a_script_that_needs_files_of_a_folder_above_it_is_followed_from_there(
