@@ -22,19 +22,21 @@ SOURCE = "https://pytorch.org/get-started; pytorch issue 172352, PR 175253"
 # module -> what to install, where PyPI has another name for it or another package under it
 PROJECTS = {
     "Bio": "biopython", "Crypto": "pycryptodome", "IPython": "ipython",
-    "Levenshtein": "python-Levenshtein", "OpenSSL": "pyopenssl", "PIL": "pillow",
-    "absl": "absl-py", "antlr4": "antlr4-python3-runtime", "attr": "attrs",
-    "bs4": "beautifulsoup4", "comet_ml": "comet-ml", "cpuinfo": "py-cpuinfo",
+    "Levenshtein": "python-Levenshtein", "OpenSSL": "pyopenssl", "PIL": "pillow", "absl": "absl-py",
+    "antlr4": "antlr4-python3-runtime", "attr": "attrs", "bs4": "beautifulsoup4",
+    "cleanfid": "clean-fid", "comet_ml": "comet-ml", "cpuinfo": "py-cpuinfo",
     "cv2": "opencv-python", "dateutil": "python-dateutil", "docx": "python-docx",
-    "dotenv": "python-dotenv", "faiss": "faiss-cpu", "fitz": "pymupdf",
-    "flash_attn": "flash-attn", "git": "gitpython", "google": "protobuf", "grpc": "grpcio",
-    "hydra": "hydra-core", "jwt": "pyjwt", "liger_kernel": "liger-kernel",
-    "mmseg": "mmsegmentation", "open_clip": "open-clip-torch",
-    "optimi": "torch-optimi", "pynvml": "nvidia-ml-py",
-    "pytorch_lightning": "pytorch-lightning", "realhf": "areal", "rouge_score": "rouge-score",
+    "dotenv": "python-dotenv", "faiss": "faiss-cpu", "fastchat": "fschat",
+    "ffmpeg": "ffmpeg-python", "fitz": "pymupdf", "flash_attn": "flash-attn", "git": "gitpython",
+    "google": "protobuf", "grpc": "grpcio", "hydra": "hydra-core", "jwt": "pyjwt",
+    "liger_kernel": "liger-kernel", "mmseg": "mmsegmentation", "nuscenes": "nuscenes-devkit",
+    "open_clip": "open-clip-torch", "optimi": "torch-optimi", "pynvml": "nvidia-ml-py",
+    "pytorch_lightning": "pytorch-lightning", "pywt": "PyWavelets", "realhf": "areal",
+    "rouge_score": "rouge-score", "sat": "SwissArmyTransformer",
     "sentence_transformers": "sentence-transformers", "serial": "pyserial",
     "skimage": "scikit-image", "sklearn": "scikit-learn", "skvideo": "scikit-video",
-    "swift": "ms-swift", "transformer_engine": "transformer-engine[pytorch]",
+    "swift": "ms-swift", "transformer_engine": "transformer-engine[pytorch]", "tree": "dm-tree",
+    "umap": "umap-learn", "websocket": "websocket-client", "whisper": "openai-whisper",
     "yaml": "pyyaml", "zmq": "pyzmq",
 }  # fmt: skip
 # what brings a module, where PyPI has another program or nothing under its name; setuptools 80 says
@@ -45,7 +47,7 @@ _SOURCES = {
 }  # fmt: skip
 # their set-up imports torch, which pip hides from a build; https://pypi.org/project/flash-attn
 _BUILT_WITH_TORCH = re.compile(
-    r"(flash-attn|causal-conv1d|mamba-ssm|grouped-gemm|transformer-engine|git\+\S+/apex)\b"
+    r"(flash-attn|causal[-_]conv1d|mamba[-_]ssm|grouped[-_]gemm|transformer-engine|git\+\S+/apex)\b"
 )
 _NO_ISOLATION = "--no-build-isolation"
 _OLDEST_GLIBC = 17  # manylinux2014 is manylinux_2_17

@@ -90,6 +90,8 @@ CURES = {
     "git": "gitpython",
     "clip": "git+https://github.com/openai/CLIP",
     "flash_attn": "flash-attn --no-build-isolation",
+    "mamba_ssm": "mamba_ssm --no-build-isolation",
+    "sat": "SwissArmyTransformer",
     "apex": "git+https://github.com/NVIDIA/apex --no-build-isolation",
     "pkg_resources": "'setuptools<81'",
     "megatron": "megatron-core",
