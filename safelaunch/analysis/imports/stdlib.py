@@ -21,13 +21,14 @@ REMOVED = {
 }  # fmt: skip
 ADDED = {"graphlib": "3.9", "zoneinfo": "3.9", "tomllib": "3.11", "annotationlib": "3.14",
          "compression": "3.14"}  # fmt: skip
-NAMES = frozenset(sys.stdlib_module_names) | REMOVED.keys() | ADDED.keys()
+# the program itself is always there, and in none of Python's own lists
+NAMES = frozenset(sys.stdlib_module_names) | REMOVED.keys() | ADDED.keys() | {"__main__"}
 
 # Loaded before a script begins, so no file next to it can shadow them: what is compiled into
 # the interpreter, and what its start imports (`python -I -X importtime -c pass`, 3.8 to 3.13).
 PRELOADED = frozenset(sys.builtin_module_names) | {
     *("_collections_abc", "_sitebuiltins", "abc", "codecs", "encodings", "genericpath", "io"),
-    *("ntpath", "os", "posixpath", "site", "stat", "zipimport"),
+    *("__main__", "ntpath", "os", "posixpath", "site", "stat", "zipimport"),
 }
 
 # What `import torch` and `accelerate launch` import themselves (torch 2.13, accelerate 1.15): a

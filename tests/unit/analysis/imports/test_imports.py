@@ -39,7 +39,8 @@ def names(items: tuple[ImportedModule, ...]) -> list[str]:
 
 def test_names_of_project_and_standard_library_are_not_needed(tmp_path: Path) -> None:
     text = "import os, json\nimport torch.nn as nn\nfrom src import model\nimport numpy as np\n"
-    result = read(tmp_path, text, src__init="", src__model="from einops import rearrange\n")
+    model = "import __main__\nfrom einops import rearrange\n"
+    result = read(tmp_path, text, src__init="", src__model=model)
     assert kinds(result) == dict.fromkeys(("torch", "numpy", "einops"), "required")
 
 
