@@ -45,7 +45,8 @@ _DATA_FILES = _DATASETS | {
 _DATA_FILE = re.compile(r"(?i)\.(jsonl?|csv|tsv|parquet|arrow|txt)(\.(gz|zst|xz|bz2))?$")
 # options that may name the folder that other names are in
 _DATA_FOLDERS = re.compile(
-    r"(^|\.)(data|datasets?|input|image|media)_?(dir|root|folder)s?$|^(root|base)(_dir|_path)?$"
+    r"(^|[._])(data|datasets?|input|image|media)_?(base_)?(dir|root|folder|base_path)s?$"
+    r"|^(root|base)(_dir|_path)?$"
 )
 # options for the name of a file without its place: of a hub's repository, of a folder of results
 _FILE_NAME = re.compile(r"(^|[_.])file_?names?$")
@@ -215,10 +216,10 @@ def data_files(args: Args) -> list[NamedArgument]:
 
 
 def _names_dataset_folder(argument: NamedArgument) -> bool:
-    """Whether a dataset can only be a folder, which names of files may be relative to."""
+    """Whether data can only be a folder, which names of files may be relative to."""
     value = argument.value
-    is_path = "/" in value or argument.normalized == "dataset_path"
-    is_named = argument.normalized in _DATASETS and not _DATA_FILE.search(value)
+    is_path = "/" in value or argument.normalized.endswith("_path")
+    is_named = argument.normalized in _DATA_FILES and not _DATA_FILE.search(value)
     return is_named and is_path and not looks_like_hub_id(value)
 
 
