@@ -189,6 +189,14 @@ class ProjectFiles:
         lines = (line for text in texts if word in text for line in text.splitlines())
         return any(word in line.partition(b"#")[0] for line in lines)
 
+    def reads_variable(self, name: str) -> bool:
+        """Whether a file of the program names a variable as text, but to set it. Raises NotKnown.
+
+        This includes readers of the project's own: `env_int("NAME")`.
+        """
+        quoted = rb"(?m)^[^#\n]*?['\"]" + re.escape(name.encode()) + rb"['\"](?!\s*\]\s*=[^=])"
+        return any(re.search(quoted, self._trees.data(path) or b"") for path in self.imports.files)
+
     @cached_property
     def resumes_by_itself(self) -> bool:
         """Whether the program starts its trainer without a look at `resume_from_checkpoint`.

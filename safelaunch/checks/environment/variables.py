@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from safelaunch.checks.answers import Answer, ok, warn
+from safelaunch.checks.answers import Answer, NotKnown, ok, warn
 from safelaunch.checks.hardware import profile_fit
 from safelaunch.checks.registry import check
 from safelaunch.hostfacts import profile_detection
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from safelaunch.model import PlanWarning
 
 _VARIABLE = "env-"  # how the ids of problems of variables begin
+_NAMES = ("env-never-existed", "env-unknown", "env-removed")  # of the name, not of the value
 _ELSEWHERE = ("undeclared-fact",)  # `profile-facts` reads the versions of the host
 
 
@@ -45,10 +46,21 @@ def variables(context: CheckContext) -> list[Answer] | Answer | None:
     names |= {var.name for host in context.hosts for var in host.entry.env if var.value is not None}
     if not names:
         return None
-    problems = dict.fromkeys(problem for host in context.hosts for problem in _problems(host))
+    warnings = dict.fromkeys(problem for host in context.hosts for problem in _problems(host))
+    problems = [problem for problem in warnings if not _is_own(context, problem)]
     return [_answer(problem) for problem in problems] or ok(
         f"{quantity(len(names), 'variable')} of the job"
     )
+
+
+def _is_own(context: CheckContext, problem: PlanWarning) -> bool:
+    """Whether the program itself reads the variable, which then is none of a library."""
+    if problem.id not in _NAMES:
+        return False
+    try:
+        return context.project_files.reads_variable(problem.message.split("`")[1])
+    except NotKnown:
+        return False
 
 
 @check("plan", once=True)

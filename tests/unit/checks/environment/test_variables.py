@@ -58,6 +58,23 @@ def test_a_variable_that_the_plan_warns_about_is_a_warning(project: Project, nam
     assert result.hint
 
 
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ("limit = os.environ.get('NCCL_TIMEOUT', 600)", "ok"),
+        ('limit = env_int("NCCL_TIMEOUT")', "ok"),
+        ("os.environ['NCCL_TIMEOUT'] = '600'", "warn"),
+        ("# os.environ['NCCL_TIMEOUT'] sets no limit", "warn"),
+    ],
+)
+def test_a_name_that_the_program_itself_reads_is_its_own(
+    line: str, status: str, project: Project
+) -> None:
+    project.write(f"import os\nfrom limits import env_int\n{line}\n", "train.py")
+    [result] = run_check(project, TORCHRUN + "env: {NCCL_TIMEOUT: 1800}\n")
+    assert result.status == status
+
+
 def test_each_variable_has_a_line_of_its_own(project: Project) -> None:
     job = TORCHRUN + "env: {NCCL_ALGO: Rinng, WANDB_MODE: offlin}\n"
     assert [r.status for r in run_check(project, job)] == ["warn", "warn"]
