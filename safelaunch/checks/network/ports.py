@@ -160,6 +160,11 @@ def _trainer_ports(host: HostContext) -> Iterator[FixedPort]:
         )
 
 
+def _is_own(options: job_options.Options, url: re.Match[str]) -> bool:
+    """Whether an address is that of the job's program, which `--port` lets it serve."""
+    return url[1].strip("[]") in _LOCAL and url[2] in options.get("port", ())
+
+
 def servers_of(job: Job) -> list[Server]:
     """Return the servers that the job's arguments name."""
     options = job_options.options(job)
@@ -172,7 +177,12 @@ def servers_of(job: Job) -> list[Server]:
         for index, address in enumerate(options.get("vllm_server_host") or ("127.0.0.1",)):
             named.append((address, ports[min(index, len(ports) - 1)], "vllm_server_port"))
     urls = ((name, re.fullmatch(_URL, value)) for name in options for value in options[name])
-    named += [(url[1].strip("[]"), url[2], name) for name, url in urls if url]
+    # a worker of FastChat says where it can be reached itself (serve/model_worker.py)
+    named += [
+        (url[1].strip("[]"), url[2], name)
+        for name, url in urls
+        if url and not name.startswith("worker_addr") and not _is_own(options, url)
+    ]
     servers = [
         Server("127.0.0.1" if address in _ANY else address, port, name)
         for address, text, name in named

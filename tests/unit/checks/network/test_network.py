@@ -216,7 +216,9 @@ def test_each_address_is_asked(project: Project) -> None:
 
 
 @pytest.mark.parametrize("more", ["args: {vllm_mode: colocate, vllm_server_port: 8000}\n",
-                                  "args: {lr: 1e-3}\n"])  # fmt: skip
+                                  "args: {lr: 1e-3}\n",
+                                  "args: {port: 6210, address: 'http://localhost:6210'}\n",
+                                  "args: {worker-address: 'http://gpu1:6210'}\n"])  # fmt: skip
 def test_a_job_without_a_server_is_asked_for_none(project: Project, more: str) -> None:
     assert results_of(local_context(project, SWIFT + more), "servers") == []
 
