@@ -42,6 +42,7 @@ PROJECTS = {
 # what brings a module, where PyPI has another program or nothing under its name; setuptools 80 says
 # of pkg_resources "pin to Setuptools<81"
 _SOURCES = {
+    "alignment": "git+https://github.com/huggingface/alignment-handbook",
     "apex": "git+https://github.com/NVIDIA/apex", "clip": "git+https://github.com/openai/CLIP",
     "megatron": "megatron-core", "mpl_toolkits": "matplotlib", "pkg_resources": "setuptools<81",
 }  # fmt: skip

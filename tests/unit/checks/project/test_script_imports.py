@@ -91,6 +91,7 @@ CURES = {
     "clip": "git+https://github.com/openai/CLIP",
     "flash_attn": "flash-attn --no-build-isolation",
     "mamba_ssm": "mamba_ssm --no-build-isolation",
+    "alignment": "git+https://github.com/huggingface/alignment-handbook",
     "sat": "SwissArmyTransformer",
     "apex": "git+https://github.com/NVIDIA/apex --no-build-isolation",
     "pkg_resources": "'setuptools<81'",
