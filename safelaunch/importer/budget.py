@@ -5,15 +5,15 @@ from __future__ import annotations
 from safelaunch.importer.findings import Stop
 
 LONGEST_VALUE = 256 * 1024  # characters; an argument of a program may have 128 KiB
-MOST_ITEMS = 10_000  # of an array
+MOST_ITEMS = 10_000  # of an array, and arguments
 _MOST_WORK = 16_000_000  # characters that are expanded or compared
 
 
 class Budget:
     """What is left of the work of one import, for a shell and its subshells."""
 
-    def __init__(self) -> None:
-        self._left = _MOST_WORK
+    def __init__(self, work: int = _MOST_WORK) -> None:
+        self._left = work
 
     def spend(self, amount: int) -> None:
         """Take an amount of work. Raises Stop where none is left."""

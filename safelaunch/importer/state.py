@@ -262,6 +262,11 @@ class State:
         exported = exported or name in self.exported_later
         self.variables[name] = Variable(content, exported or "allexport" in self.options)
 
+    def bound_arguments(self) -> None:
+        """Leave too many arguments unresolved: empty ones take long to double to a long value."""
+        if len(self.arguments) > MOST_ITEMS and self.arguments_unresolved is None:
+            self.arguments_unresolved = self.fail(f"more than {MOST_ITEMS:,} arguments")
+
     def _is_inherited(self, name: str) -> bool:
         return name in self.caller.environ or name in _ALWAYS_EXPORTED
 

@@ -217,6 +217,7 @@ def _set(arguments: list[str], state: State) -> None:
     elif not rest:
         return
     state.arguments, state.arguments_unresolved, state.has_all_arguments = rest, None, True
+    state.bound_arguments()
 
 
 def _unset(arguments: list[str], state: State) -> None:

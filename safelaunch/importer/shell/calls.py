@@ -79,6 +79,7 @@ def _set_arguments(items: Sequence[Item], tree: SyntaxNode, state: State) -> Non
     state.shift += len(items) - len(state.arguments)
     state.arguments = [item if isinstance(item, str) else "" for item in items]
     state.arguments_unresolved = next((i for i in items if isinstance(i, Unresolved)), None)
+    state.bound_arguments()
     state.has_all_arguments = state.has_all_arguments or not passes_own
     state.optional_arguments = frozenset()
     if passes_own:
