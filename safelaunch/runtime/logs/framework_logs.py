@@ -50,9 +50,11 @@ class GlobWatcher:
         self.echo_files: set[Key] = set()  # files that get the output of the merged log
         self.walked: set[Key] | None = None  # files of this walk, if others are to be dropped
         self.is_first = True
+        self.is_started = False  # whether the job may have written
         self.walk = self._walk()
         self.next_walk_at = 0.0
         self.tick(FIRST_WALK)  # records sizes; no file is new yet
+        self.is_started = True
 
     def restart_walk(self) -> None:
         """Start a new walk."""
@@ -102,8 +104,7 @@ class GlobWatcher:
         if key in self.echo_files:
             return []
         if self.is_first and len(self.offsets) < MAX_INITIAL_SIZES:
-            # 0.0: the job has not been started yet
-            is_old = self.next_walk_at == 0.0 or info.st_mtime < self.since
+            is_old = not self.is_started or info.st_mtime < self.since
             old_size = info.st_size if is_old else max(0, info.st_size - UNSURE_TAIL)
             self.offsets.setdefault(key, old_size)
         offset = self.offsets.get(key)

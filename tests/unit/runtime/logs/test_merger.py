@@ -142,9 +142,15 @@ def merged(merger: logs_merger.Merger) -> bytes:
     return output + merger.read()
 
 
+@pytest.mark.parametrize("first_walk", [framework_logs.FIRST_WALK, 0.0])
 def test_an_old_file_is_followed_from_its_end_and_a_new_one_whole(
-    logs: Path, project: Path, mergers: list[logs_merger.Merger]
+    logs: Path,
+    project: Path,
+    mergers: list[logs_merger.Merger],
+    monkeypatch: pytest.MonkeyPatch,
+    first_walk: float,
 ) -> None:
+    monkeypatch.setattr(framework_logs, "FIRST_WALK", first_walk)  # on a slow machine it is cut
     (project / "old.log").write_bytes(b"before\n")
     merger = logs_merger.Merger(str(logs), True, ["*.log"], str(project))
     mergers.append(merger)
