@@ -19,6 +19,7 @@ from safelaunch.runtime.messages.meeting import Meeting
 from safelaunch.runtime.messages.members import ManualNodes, PlannedNodes
 from safelaunch.runtime.records import Failure, ManualNode, PeersAddress, RunRecord, Status
 from safelaunch.runtime.supervise import peers
+from safelaunch.runtime.supervise.control import readable
 from safelaunch.runtime.supervise.peers import Peers
 
 if TYPE_CHECKING:
@@ -86,6 +87,8 @@ def turn(several: list[Peers], is_done: Callable[[], bool]) -> None:
         assert time.monotonic() < deadline
         for node in several:
             node.serve()
+        links = [c.link.fileno() for node in several for c in node.connections]
+        readable([*links, *(n.listener.fileno() for n in several if n.listener)], 0.005)
 
 
 def test_nodes_meet_over_ipv6(port: int) -> None:
@@ -145,7 +148,10 @@ def test_a_node_that_comes_late_hears_of_the_failure(port: int) -> None:
 NONCE = "00" * 16
 
 
-def test_a_stop_while_the_nodes_are_meeting_is_not_passed_over(port: int) -> None:
+def test_a_stop_while_the_nodes_are_meeting_is_not_passed_over(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peers, "MEETING", DEADLINE)
     first, second = make(port, 0), make(port, 1)
     try:
         second.serve()
@@ -164,8 +170,8 @@ def test_a_stop_while_the_nodes_are_meeting_is_not_passed_over(port: int) -> Non
 
 STRANGER_DATA = (
     b'{"token": "secret", "node": 1}\n',
-    f'{{"nonce": "{NONCE}", "node": 1e999}}\n'.encode(),
-    f'{{"nonce": "{NONCE}", "node": "1"}}\n'.encode(),
+    f'{{"nonce": "{NONCE}", "node": 1e999}}\n{{}}\n'.encode(),
+    f'{{"nonce": "{NONCE}", "node": "1"}}\n{{}}\n'.encode(),
     f'{{"nonce": "{NONCE}", "node": 1}}\n{{}}\n'.encode(),
     f'{{"nonce": "{NONCE}", "node": 1}}\n{"0" * 64} {{}}\n'.encode(),
     b"GET / HTTP/1.0\r\n\r\n",
@@ -187,7 +193,10 @@ def test_node_0_hands_on_an_end_after_its_own(three: list[Peers]) -> None:
 
 
 @pytest.mark.parametrize("data", STRANGER_DATA)
-def test_a_stranger_is_hung_up_on(port: int, data: bytes) -> None:
+def test_a_stranger_is_hung_up_on_at_once(
+    port: int, data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "STRANGER_LIMIT", 2 * DEADLINE)
     first = make(port, 0)
     try:
         with socket.create_connection(("127.0.0.1", port)) as stranger:
@@ -259,8 +268,9 @@ def test_strangers_keep_no_node_out(port: int) -> None:
             node.close(lambda: True, is_bad=False)
 
 
+@pytest.mark.parametrize("start", [b"x", f'{{"nonce": "{NONCE}"}}\n'.encode()])
 def test_a_connection_without_a_proof_is_closed_in_time(
-    port: int, monkeypatch: pytest.MonkeyPatch
+    port: int, start: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "STRANGER_LIMIT", 0.2)
     monkeypatch.setattr(connection, "STRANGER_LINE", 1 << 20)
@@ -273,6 +283,7 @@ def test_a_connection_without_a_proof_is_closed_in_time(
 
     try:
         with socket.create_connection(("127.0.0.1", port)) as slow:
+            slow.sendall(start)
             slow.setblocking(False)
             turn([first], drips)
     finally:
