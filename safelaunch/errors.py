@@ -13,6 +13,7 @@ SafelaunchError
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -69,11 +70,16 @@ class RunError(SafelaunchError):
 
 def did_you_mean(word: str, words: Iterable[str]) -> str | None:
     """Return a hint with the nearest of some words, or None where none is near."""
+    near = _nearest(word, tuple(sorted(words)))
+    return f"did you mean `{near}`?" if near else None
+
+
+@lru_cache(maxsize=1024)
+def _nearest(word: str, names: tuple[str, ...]) -> str | None:
     import difflib
 
-    names = sorted(words)
     near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
     if not near:
         folded = {name.lower(): name for name in names}
         near = [folded[m] for m in difflib.get_close_matches(word.lower(), folded, n=1, cutoff=0.6)]
-    return f"did you mean `{near[0]}`?" if near else None
+    return near[0] if near else None
