@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from safelaunch.errors import ConfigError
@@ -116,7 +117,14 @@ def check_rank_name(var: EnvVar, launcher: str = "the launcher") -> None:
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
     """Whether a name is one of the names or `PREFIX_*` patterns."""
-    return any(name.startswith(p[:-1]) if p.endswith("*") else name == p for p in patterns)
+    names, prefixes = _names_and_prefixes(tuple(patterns))
+    return name in names or name.startswith(prefixes)
+
+
+@lru_cache(maxsize=256)
+def _names_and_prefixes(patterns: tuple[str, ...]) -> tuple[frozenset[str], tuple[str, ...]]:
+    names = frozenset(p for p in patterns if not p.endswith("*"))
+    return names, tuple(p[:-1] for p in patterns if p.endswith("*"))
 
 
 def removals(patterns: Iterable[str], requested: Sequence[str]) -> dict[str, tuple[str, ...]]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +41,14 @@ def wait_for(condition: Callable[[], Any], what: str, limit: float = DEADLINE) -
         # some conditions cost milliseconds, which others on this machine wait for
         time.sleep(min(0.01 + waited / 20, 0.1))
     raise AssertionError(f"in {limit:g} s there was no {what}")
+
+
+@functools.lru_cache(maxsize=1)
+def runtime_copies() -> str:
+    """Return a folder for the copies of the runtime of all tests of this process."""
+    folder = tempfile.mkdtemp(prefix="safelaunch-runtime-")
+    sweep("folder", folder)
+    return folder
 
 
 class Place:
@@ -133,6 +143,8 @@ class Place:
         self, *words: str, code: int | None = 0, timeout: float = DEADLINE, **options: Any
     ) -> subprocess.CompletedProcess[str]:
         """Run safelaunch to its end and check the exit code."""
+        if words[0] == "run" and code != 2:  # else a test may look at what is left behind
+            self.share_runtime()
         env, cwd = options.pop("env", self.env), options.pop("cwd", self.project)
         if set(options) - {"start_new_session"}:  # what only the start of a process can have
             result = subprocess.run(
@@ -174,6 +186,16 @@ class Place:
         Without the quick checks, which take a third of a start: `cli` and `failed` make them.
         """
         return str(self.json("run", "--no-check", job, *words, **options)["id"])
+
+    def share_runtime(self) -> None:
+        """Let a new home have its copy of the runtime from the tests before.
+
+        To make it is a third of the client's work for a start. Its first test makes it, as a home's
+        first start does.
+        """
+        if not self.home.exists():
+            self.home.mkdir(mode=0o700)
+            (self.home / "runtime").symlink_to(runtime_copies())
 
     # -- runs
 

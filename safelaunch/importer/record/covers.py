@@ -31,14 +31,14 @@ def programs_to_cover(text: str, caller: ScriptCaller) -> list[str]:
     """
     launchers = activities.launcher_names()
     covered: dict[str, None] = {}
-    for folder in _folders(text, caller):
+    for folder in dict.fromkeys(_folders(text, caller)):
         try:
             names = os.listdir(folder)
         except OSError:
             continue
-        for name in sorted(names):
+        for name in sorted(name for name in names if name in launchers or is_python(name)):
             path = os.path.join(folder, name)
-            if (name in launchers or is_python(name)) and os.access(path, os.X_OK):
+            if os.access(path, os.X_OK):
                 real = os.path.realpath(path)
                 # one file for several programs, such as busybox, is left alone
                 if os.path.isfile(real) and _is_own(os.path.basename(real), name):

@@ -300,7 +300,7 @@ def _run(spec: dict[str, Any]) -> dict[str, Any]:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             json.dump(spec, file)
         done = subprocess.run(
-            [sys.executable, "-I", _SANDBOX, path],
+            [sys.executable, "-I", "-S", _SANDBOX, path],
             stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS + 20, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
