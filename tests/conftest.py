@@ -53,7 +53,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     train: list[list[pytest.Item]] = []  # seconds each: shared out one by one
     files: dict[Path, list[pytest.Item]] = {}  # the tests of a file share servers
     for item in items:
-        if item.get_closest_marker("train"):
+        mark = item.get_closest_marker("train")
+        if mark and not mark.kwargs.get("share"):
             train.append([item])
         else:
             files.setdefault(item.path, []).append(item)

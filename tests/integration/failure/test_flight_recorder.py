@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
 from support.workspace import DEADLINE
@@ -13,31 +12,32 @@ from support.workspace import DEADLINE
 from safelaunch.runtime.collectives import dumps, verdict
 from safelaunch.runtime.failure import log_tails
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-pytestmark = pytest.mark.train
+pytestmark = pytest.mark.train(share=True)
 
 TRAIN = """
-import os, sys, threading, time
+import os, pickle, sys, threading, time
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import _dump_fr_trace
 
-folder, late, store = sys.argv[1:]
+store, folder, *others = sys.argv[1:]
 rank = int(os.environ["RANK"])
 dist.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=2)
 
-def dump():
-    while len([n for n in os.listdir(folder) if n.startswith("ready")]) < 2:
+def calls():
+    return len(pickle.loads(_dump_fr_trace())["entries"])
+
+def await_files(name):
+    while not all(os.path.exists(name % rank) for rank in range(2)):
         time.sleep(0.05)
-    time.sleep(0.5)
+
+def dump(folder, least):
+    while calls() < least:
+        time.sleep(0.05)
     with open(os.path.join(folder, "part-%d" % rank), "wb") as file:
         file.write(_dump_fr_trace())
     os.rename(file.name, os.path.join(folder, "flight-%d" % rank))
-    while len([n for n in os.listdir(folder) if n.startswith("flight")]) < 2:
-        time.sleep(0.05)
-    os._exit(0)
+    await_files(os.path.join(folder, "flight-%d"))
 
 def step():
     dist.all_reduce(torch.ones(4))
@@ -45,24 +45,34 @@ def step():
 def other():
     dist.broadcast(torch.ones(7), 0)
 
+def hang():
+    step() if rank == 0 else other()
+
 step()
 dist.barrier()
-threading.Thread(target=dump).start()
-open(os.path.join(folder, "ready-%d" % rank), "w").close()
+before = calls()
 if rank == 0:
-    step()
-elif late == "desync":
-    other()
-time.sleep(600)
+    threading.Thread(target=hang, daemon=True).start()
+dump(folder, before + (rank == 0))
+if rank == 1:
+    threading.Thread(target=hang, daemon=True).start()
+dump(others[0], before + 1)
+os._exit(0)
 """
 
 
-def run(root: Path, late: str) -> dict[str, object]:
-    """Let two ranks hang; return the verdict about the dumps that torch has written."""
-    script, folder = root / "train.py", root / "dumps"
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, object], ...]:
+    """Let two ranks hang; return the verdicts about torch's dumps before and after one more call.
+
+    Both of one run: importing torch takes seconds.
+    """
+    root = tmp_path_factory.mktemp("ranks")
+    script, folders = root / "train.py", [root / "late", root / "other"]
     script.write_text(TRAIN)
-    folder.mkdir()
-    words = [sys.executable, str(script), str(folder), late, str(root / "store")]
+    for folder in folders:
+        folder.mkdir()
+    words = [sys.executable, str(script), str(root / "store"), *map(str, folders)]
     env = {**os.environ, "TORCH_FR_BUFFER_SIZE": "100"}
     ranks = [subprocess.Popen(words, env={**env, "RANK": str(rank)}) for rank in range(2)]
     try:
@@ -72,21 +82,27 @@ def run(root: Path, late: str) -> dict[str, object]:
         for rank in ranks:
             rank.kill()
             rank.wait()
-    states = dumps.read_all(
-        dumps.paths(str(folder)), lambda frames: log_tails.user_frame(frames, [str(root)])
+    return tuple(
+        verdict.report(
+            dumps.read_all(
+                dumps.paths(str(folder)), lambda frames: log_tails.user_frame(frames, [str(root)])
+            )
+        ).to_json()
+        for folder in folders
     )
-    return verdict.report(states).to_json()
 
 
-def test_a_dump_of_torch_shows_a_rank_that_did_not_come(tmp_path: Path) -> None:
-    report = run(tmp_path, "slow-rank")
+def test_a_dump_of_torch_shows_a_rank_that_did_not_come(
+    reports: tuple[dict[str, object], ...],
+) -> None:
+    report = reports[0]
     line = 1 + TRAIN[: TRAIN.index("    dist.all_reduce")].count("\n")
     assert (report["kind"], report["rank"]) == ("slow-rank", 1)
     assert f"rank 0 waits in all_reduce 3 of default_pg (train.py:{line})" in str(report["what"])
 
 
-def test_a_dump_of_torch_shows_a_desync(tmp_path: Path) -> None:
-    report = run(tmp_path, "desync")
+def test_a_dump_of_torch_shows_a_desync(reports: tuple[dict[str, object], ...]) -> None:
+    report = reports[1]
     assert report["kind"] == "desync"
     assert "all_reduce [4] Float in rank 0" in str(report["what"])
     assert "broadcast [7] Float in rank 1" in str(report["what"])
