@@ -117,6 +117,13 @@ def run(
     at_start.add(("locale", next((env[name] for name in LOCALE if env.get(name)), "")))
     # the bench runs several cases beside each other
     key = (threading.get_ident(), frozenset(at_start))
+    if _servers and key not in _servers and key not in _seen:
+        _seen.add(key)  # a server costs as much as two commands that import what they need
+        return subprocess.run(
+            [*CLI, *words],
+            env=env, cwd=cwd, timeout=timeout, start_new_session=start_new_session,
+            stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", check=False,
+        )  # fmt: skip
     if key not in _servers:
         _servers[key] = Server(env)
     return _servers[key].run(words, env, cwd, timeout, session=start_new_session)
@@ -191,4 +198,6 @@ def _read(pipes: Sequence[BinaryIO], timeout: float) -> list[bytes]:
     return [bytes(data[pipe]) for pipe in pipes]
 
 
-_servers: dict[tuple[int, frozenset[tuple[str, str]]], Server] = {}
+_Key = tuple[int, frozenset[tuple[str, str]]]  # a thread, and what Python reads at its start
+_servers: dict[_Key, Server] = {}
+_seen: set[_Key] = set()  # that have no server
