@@ -49,7 +49,8 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy = tmp_path_factory.mktemp("extended")
     for name in COPIED:
         if (REPOSITORY / name).is_dir():
-            ignored = shutil.ignore_patterns("__pycache__", ".*_cache")
+            # with the bytecode: compiling takes longer than all examples
+            ignored = shutil.ignore_patterns(".*_cache")
             shutil.copytree(REPOSITORY / name, copy / name, ignore=ignored)
         else:
             shutil.copy(REPOSITORY / name, copy / name)
