@@ -54,6 +54,10 @@ SLOW = """#!/bin/sh
 case " $* " in *" sbatch "*) touch "$0.began"; sleep 3 ;; esac
 exec "$@"
 """
+LOG = """#!/bin/sh
+echo "$@" >> "$0.calls"
+exec "$@"
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -183,18 +187,36 @@ def public(path: Path) -> bool:
     return bool(path.stat().st_mode & 0o077)
 
 
-def slow_sbatch(place: Place) -> Path:
-    """Let sbatch take its time, and return the path of the file that it begins with."""
-    wrapper = place.root / "slow"
-    wrapper.write_text(SLOW)
-    for path in (wrapper, wrapper.parent):
+def wrapper(place: Place, text: str) -> Path:
+    """Let a script of the site start Slurm's programs, and return its path."""
+    script = place.root / "site-wrapper"
+    script.write_text(text)
+    for path in (script, script.parent):
         path.chmod(0o755)
     file = place.home / "hosts.yaml"
     hosts = json.loads(file.read_text())
     block = hosts["hosts"]["cluster"]["slurm"]
-    block["prefix"] = [str(wrapper), *block["prefix"]]
+    block["prefix"] = [str(script), *block["prefix"]]
     file.write_text(json.dumps(hosts))
-    return place.root / "slow.began"
+    return script
+
+
+def slow_sbatch(place: Place) -> Path:
+    """Let sbatch take its time, and return the path of the file that it begins with."""
+    return wrapper(place, SLOW).with_suffix(".began")
+
+
+def test_a_list_of_many_runs_asks_slurm_once(place: Place) -> None:
+    calls = wrapper(place, LOG).with_suffix(".calls")
+    file = job(place, WHO)
+    runs = [submit(place, file, "--set", "slurm.partition=down") for _ in range(3)]
+    calls.write_text("")
+    listed = place.json("ps")["runs"]
+    assert [run["id"] for run in listed if run["state"] == "pending"] == runs
+    programs = [word for line in calls.read_text().splitlines() for word in line.split()]
+    assert [word for word in programs if word in {"squeue", "sacct", "scontrol"}] == ["squeue"]
+    for run in runs:
+        place.cli("stop", run)
 
 
 def test_a_start_that_ctrl_c_interrupts_leaves_no_job(place: Place, cluster: Slurm) -> None:
