@@ -52,6 +52,7 @@ class Slot(Enum):
     GPUS = "gpus"  # how many GPUs the machine shows
     CHECKPOINT = "checkpoint"  # the newest whole match of `recovery.checkpoint`
     HOME = "home"  # the user's home folder on a host
+    STORE = "safelaunch-home"  # safelaunch's folder on the machine
     PACKAGE = "package"  # the folder of the package whose program the ranks run
     PROJECT = "project"  # the project's folder on a host; the plan of a node has it bound
     NODE_RANK = "node-rank"  # which node this is, where one script serves all
@@ -384,6 +385,52 @@ def _requests(*blocks: EngineBlock | None) -> Mapping[str, EngineBlock]:
 
 
 @dataclass(frozen=True, slots=True)
+class Mount:
+    """A file or folder of the machine that a container sees, at `target` or at the same path."""
+
+    source: Word
+    target: Word | None = None
+    read_only: bool = False
+    origin: Origin = field(default=BUILT_IN, compare=False)
+
+    @property
+    def place(self) -> Word:
+        """The path inside the container."""
+        return self.source if self.target is None else self.target
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """What a node runs in: the keys of a `container:` block, and in a plan all of its mounts.
+
+    `engine` None: docker, else podman. `shm` in bytes; None: that of the machine. `user` is `me`
+    or `root`. `origins` has each key that is written.
+    """
+
+    engine: str | None = None
+    image: str | None = None
+    mounts: tuple[Mount, ...] = ()
+    shm: int | None = None
+    user: str = "me"
+    python: str | None = None  # a path in the image, or a name on its PATH; None: python3
+    pull: str = "never"  # never, missing or always
+    options: tuple[str, ...] = ()  # further words of `docker run`
+    off: bool = False  # whether a job runs without the container of its host
+    accelerator: str = ""  # of the plan: a key of accelerators.ACCELERATORS, "" where unknown
+    origin: Origin = BUILT_IN
+    origins: Mapping[str, Origin] = field(default_factory=dict)
+
+    def over(self, base: Container) -> Container:
+        """Return this block merged over another, key by key; the mounts and options of both."""
+        own = {key: getattr(self, key) for key in self.origins}
+        if "mounts" in own:
+            own["mounts"] = (*base.mounts, *self.mounts)
+        if "options" in own:
+            own["options"] = (*base.options, *self.options)
+        return replace(base, **own, origin=self.origin, origins={**base.origins, **self.origins})
+
+
+@dataclass(frozen=True, slots=True)
 class Host:
     """A machine of the user's. Paths are its own, but `identity`; `env` has what `hub` sets."""
 
@@ -406,6 +453,7 @@ class Host:
     start: str | None = None  # launcher or direct, for jobs that do not say it
     slurm: Slurm | None = None
     kubernetes: Kubernetes | None = None
+    container: Container | None = None
 
     @property
     def requests(self) -> Mapping[str, EngineBlock]:
@@ -580,6 +628,7 @@ class Job:
     slurm: Slurm | None = None
     kubernetes: Kubernetes | None = None
     engine: str | None = None  # what chooses its machines: slurm, kubernetes
+    container: Container | None = None  # its own block
 
     @property
     def requests(self) -> Mapping[str, EngineBlock]:
@@ -688,6 +737,8 @@ class NodePlan:
     # leaves evidence: {group: variables}
     evidence: Mapping[str, tuple[EnvVar, ...]] = field(default_factory=dict)
     ranks: DirectStart | None = None  # set where the ranks are started without the launcher
+    container: Container | None = None  # what it runs in; None: the machine itself
+    passed: tuple[str, ...] = ()  # the caller's variables that a container gets
 
     @property
     def requested(self) -> tuple[str, ...]:

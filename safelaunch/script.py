@@ -197,6 +197,16 @@ def _command(argv: Sequence[Word], program: int) -> str:
     return text
 
 
+def engine_line(words: Sequence[Word]) -> str:
+    """Return the command that runs a container, with a line for each option."""
+    image = words.index("-I") - 2  # and the interpreter
+    text = quote(words[0])
+    for at, word in enumerate(words[1:], 1):
+        breaks = at == image or (at < image and str(word).startswith("--"))
+        text += f" \\\n  {quote(word)}" if breaks else f" {quote(word)}"
+    return text
+
+
 def _ranks(node: NodePlan, ranks: DirectStart) -> list[str]:
     """Return the lines that start the ranks of a node without the launcher."""
     launcher = " ".join(map(quote, node.argv)).replace("\n", "\n#   ")

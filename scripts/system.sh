@@ -19,6 +19,9 @@ needs munge "tests of runs on Slurm" munged
 if [ -n "${CI:-}" ]; then
   needs slurmdbd "tests of Slurm's accounting" slurmdbd
   needs mariadb-server "tests of Slurm's accounting" mariadbd
+  needs docker.io "tests of runs in containers" dockerd
+  needs podman "tests of runs in containers" podman
+  needs runc "tests of runs in containers" runc
 fi
 "${PYTHON:-python3}" -c 'import ensurepip, venv' 2>/dev/null || needs python3-venv "all tests" :none
 as_root=()

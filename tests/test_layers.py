@@ -57,6 +57,8 @@ BOTH_WAYS = {
     ("lint", "lint/yaml_files"): "run.py applies the rules, which make the findings of finding.py",
     ("runtime", "runtime/backends"): "run_state.py asks the backend that a record names; "
     "the backends use commands.py and processes.py",
+    ("runtime", "runtime/containers"): "run_state.py asks how a container ended; what runs it uses "
+    "commands.py and processes.py",
     ("runtime/facts", "runtime/facts/site_packages"): "questions.py asks the readers, which use "
     "commands.py and interpreter.py",
     ("ssh", "ssh/openssh"): "connection.py selects the transport; errors.py and prompt.py serve "

@@ -109,6 +109,9 @@ plan_options = _decorator(
     click.option(
         "--direct", is_flag=True, help="Start the ranks without the launcher (`start: direct`)."
     ),
+    click.option(
+        "--container", metavar="IMAGE", help="Run in a container of this image; `off`: in none."
+    ),
     click.option("--smoke", is_flag=True, help="Apply the job's `smoke:` block."),
     click.option("--resume", is_flag=True, help="Continue the job's newest run (`resume_args`)."),
     click.option(
@@ -151,6 +154,7 @@ def read_flags(options: dict[str, Any]) -> Flags:
         smoke=options["smoke"],
         direct=options["direct"],
         engine=options.get("engine"),
+        container=options["container"],
     )
     if flags.ladder is not None and not flags.workarounds:
         raise ConfigError(

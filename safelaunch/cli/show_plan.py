@@ -101,6 +101,10 @@ def _print_for_people(plan: Plan) -> None:
     for node in nodes if plan.engine is None else ():
         if several:
             click.echo(f"# node {node.node_rank} on {node.host}")
+        if node.container is not None:
+            from safelaunch.cli.show_container import print_container
+
+            print_container(node)
         click.echo(paste_line(node, plan.topology))
     if plan.log is not None:
         click.echo(f"\nlog, beside the run's own: {plan.log}")
@@ -278,6 +282,10 @@ def print_explanation(resolved: Resolved, plan: Plan) -> None:
 
         print_origins(plan)
     for node in _shown_nodes(plan):
+        if node.container is not None:
+            from safelaunch.cli.show_container import print_container_origins
+
+            print_container_origins(node)
         click.echo(f"environment of {node.host}")
         for var in node.env.values():
             click.echo(f"  {format_variable(var)}    {var.origin}")

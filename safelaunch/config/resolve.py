@@ -74,6 +74,7 @@ class Flags(NamedTuple):
     hosts: tuple[str, ...] = ()  # instead of the job's own
     direct: bool = False
     engine: str | None = None  # what chooses the machines: slurm, kubernetes
+    container: str | None = None  # the image that the job runs in, or off
     only_checked: bool = False  # a script that is missing is a finding, no error
 
 
@@ -90,6 +91,7 @@ class Resolved(NamedTuple):
     line: tuple[str, ...] = ()
     profiles: Mapping[str, Profile] = MappingProxyType({})  # of the hosts that have different ones
     project: str = ""  # the project's folder on this machine
+    planned_project: Word = ""  # the same in the plan
 
     def profile_of(self, host: Host) -> Profile | None:
         """Return the profile that applies to a host."""
@@ -162,6 +164,10 @@ def resolve(
     if chosen is not None:
         values[chosen.name], paths = chosen.request, chosen.paths
     is_elsewhere = flags.remote or (chosen is not None and chosen.reader.OWN_FILES)
+    if "container" in values:
+        from safelaunch.config.hosts_file.mounts import place_mounts
+
+        values["container"] = place_mounts(values["container"], paths.planned)
     sync: Sync = values.get("sync", Sync())
     job = replace(
         _job({"name": default_name, **values}, origins, paths, tree, engine),
@@ -199,6 +205,7 @@ def resolve(
         job_file=job_file,
         profiles=by_host,
         project=paths.root,
+        planned_project=paths.planned_root,
     )
 
 
@@ -261,11 +268,22 @@ def _with_flags(tree: Node, flags: Flags, default_name: str) -> Node:
     if flags.direct:
         origin = Origin("--direct")
         tree = overlay(tree, mapping({"start": scalar("direct", origin)}, origin))
+    if flags.container is not None:
+        tree = _with_image(tree, flags.container)
     if flags.hosts:
         origin = Origin("--host")
         names = Node("list", origin, items=tuple(scalar(name, origin) for name in flags.hosts))
         tree = overlay(tree, mapping({"hosts": names}, origin))
     return tree
+
+
+def _with_image(tree: Node, image: str) -> Node:
+    """Return the keys of a job with the image of `--container`; its other keys stay."""
+    origin = Origin("--container")
+    block, value = tree.get("container"), scalar(image, origin)
+    if block is not None and block.kind == "map" and image != "off":
+        value = mapping({"image": value}, origin)
+    return overlay(tree, mapping({"container": value}, origin))
 
 
 def _with_config_file(tree: Node, paths: Paths) -> Node:
@@ -403,6 +421,7 @@ def _job(
         slurm=values.get("slurm"),
         kubernetes=values.get("kubernetes"),
         engine=engine,
+        container=values.get("container"),
     )
     _check_names(job, tree)
     return job

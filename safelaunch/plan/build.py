@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from safelaunch.config.resolve import Resolved
-    from safelaunch.model import Gate, Host, Interpreter, Job, Placed, Profile, Word
+    from safelaunch.model import Container, Gate, Host, Interpreter, Job, Placed, Profile, Word
     from safelaunch.runtime.start.accelerators import Accelerator
 
 _DEBUG = tuple(
@@ -186,10 +186,19 @@ def bind(plan: Plan, facts: Facts) -> Plan:
             cwd=bind_word(node.cwd, facts),
             interpreter=interpreter,
             assets=_bind_assets(node.assets, facts),
+            container=_bind_container(node.container, facts),
         )
         nodes.append(bound)
     fingerprint = {name: bind_word(word, facts) for name, word in plan.fingerprint.items()}
     return replace(plan, nodes=tuple(nodes), fingerprint=fingerprint)
+
+
+def _bind_container(container: Container | None, facts: Facts) -> Container | None:
+    if container is None:
+        return None
+    from safelaunch.plan.container import bind_mounts
+
+    return bind_mounts(container, facts)
 
 
 def bind_job(job: Job, facts: Facts) -> Job:
@@ -200,6 +209,7 @@ def bind_job(job: Job, facts: Facts) -> Job:
         pythonpath=tuple(bind_word(path, facts) for path in job.pythonpath),
         interpreter=_bind_interpreter(job.interpreter, facts),
         assets=_bind_assets(job.assets, facts),
+        container=_bind_container(job.container, facts),
     )
 
 
@@ -288,7 +298,8 @@ def _repeated(job: Job) -> list[str]:
 def _node(
     resolved: Resolved, host: Host, rank: int
 ) -> tuple[NodePlan, list[PlanWarning], list[str]]:
-    job, profile = _on_host(resolved, host), resolved.profile_of(host)
+    block = _container_block(resolved.job, host)
+    job, profile = _on_host(resolved, host, block), resolved.profile_of(host)
     number = job.topology.node_rank if job.starts_one_node else rank
     kind = profile.accelerator if profile else "cuda"
     serves_all = job.engine is not None and engines.load(job.engine).ONE_SCRIPT
@@ -335,7 +346,8 @@ def _node(
             where=job.origin("preload"),
             hint="add `start: direct`, or leave `preload` out",
         )
-    setup = (*host.setup, *job.setup)
+    # the host's own lines are for what is installed there, not in the image
+    setup = (*host.setup, *job.setup) if block is None else job.setup
     ranks = _direct_start(launch, command, env, setup, notes) if job.start == "direct" else None
     node = NodePlan(
         host=_node_name(job, host, rank),
@@ -345,7 +357,8 @@ def _node(
         program=command.program,
         env=env,
         unset=environ.SCRUBBED,
-        keep=_inherited_names(job, accelerator),
+        # what the image sets is the job's own
+        keep=_inherited_names(job, accelerator) if block is None else None,
         setup=setup,
         secrets=tuple(name for name in job.env_from if env[name].computed),
         interpreter=job.interpreter,
@@ -362,9 +375,36 @@ def _node(
         evidence=evidence.variables(job, command, kind, env, starts_ranks=launcher.STARTS_RANKS),
         ranks=ranks,
     )
+    if block is not None:
+        node = _in_container(node, block, job, resolved, host)
     if resolved.flags.remote and job.assets:
         node = _with_assets_of_host(node, resolved.job, job)
     return node, warnings, notes
+
+
+def _container_block(job: Job, host: Host) -> Container | None:
+    if job.container is None and host.container is None:
+        return None
+    from safelaunch.plan.container import block_of
+
+    return block_of(job, host)
+
+
+def _in_container(
+    node: NodePlan, block: Container, job: Job, resolved: Resolved, host: Host
+) -> NodePlan:
+    """Return a node that runs in a container, with what that gets of the machine."""
+    from safelaunch.plan.container import of_node
+
+    project: Word = resolved.planned_project
+    if resolved.flags.remote:
+        project = project_on_host(host, resolved.project)
+    names = () if isinstance(job.inherit, str) else job.inherit
+    return replace(
+        node,
+        container=of_node(block, job, project, resolved.profile_of(host)),
+        passed=(*names, *node.launcher_env),
+    )
 
 
 def _direct_start(
@@ -498,10 +538,13 @@ def _open_gates(
     }
 
 
-def _on_host(resolved: Resolved, host: Host) -> Job:
-    """Return the job with the host's interpreter and workdir if the job names none."""
+def _on_host(resolved: Resolved, host: Host, block: Container | None) -> Job:
+    """Return the job with the host's interpreter and workdir if the job names none.
+
+    In a container it is the image's interpreter.
+    """
     job = resolved.job
-    if job.interpreter.path is None and host.interpreter is not None:
+    if job.interpreter.path is None and host.interpreter is not None and block is None:
         job = replace(job, interpreter=host.interpreter)
     if host.start is not None and "start" not in job.origins:
         job = replace(job, start=host.start)

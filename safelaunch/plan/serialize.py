@@ -104,6 +104,10 @@ def _optional(node: NodePlan) -> dict[str, Any]:
             "argv": [str(word) for word in rank_words(node, ranks)],
             "env": {var.name: str(var.value) for var in ranks.variables},
         }
+    if node.container is not None:
+        from safelaunch.plan.container import container_json
+
+        optional["container"] = container_json(node)
     if node.assets:
         optional["assets"] = [
             {"name": a.name, "path": a.path, "place": str(a.place), "origin": str(a.origin)}

@@ -183,8 +183,10 @@ def _marked(run_id: str) -> dict[int, int]:
     }
 
 
-def supervisors(node_dir: str) -> dict[int, int]:
+def supervisors(node_dir: str, program: bytes = b"supervisor.py") -> dict[int, int]:
     """Return {pid: start time} of the living supervisors of a node directory, by their command.
+
+    `program` is another one that was started with the same words.
 
     The last resort where the directory itself is gone. Where /proc cannot be read: none.
     """
@@ -193,7 +195,7 @@ def supervisors(node_dir: str) -> dict[int, int]:
         for pid in pids():
             words = _read(f"/proc/{pid}/cmdline").split(b"\0")[1:-1]
             # tmux has the same words at the end of its own
-            if words[:-2] != SUPERVISOR or os.path.basename(words[-2]) != b"supervisor.py":
+            if words[:-2] != SUPERVISOR or os.path.basename(words[-2]) != program:
                 continue
             start = start_time(pid)
             if start is not None and os.path.realpath(os.fsdecode(words[-1])) == path:

@@ -298,11 +298,76 @@ class EngineJob(Record):
 
 
 class JobEnvironment(Record):
-    """environ.json: the environment of a job that an engine starts; it may hold secrets."""
+    """environ.json: variables of a job that an engine or a container starts, also secret ones."""
 
     FILE = "environ.json"
 
     variables: Mapping[str, str] = {}  # as the caller had them, with those of `env_from`
+    umask: int | None = None  # of the caller
+
+
+class ContainerMount(Record):
+    """A file or folder of the machine that a container sees."""
+
+    source: str = ""  # path on the machine
+    target: str = ""  # path in the container
+    read_only: bool = False  # whether it cannot be written there
+
+
+class ContainerSpec(Record):
+    """The container that a node of a plan runs in."""
+
+    engine: str = ""  # docker or podman; empty: docker, else podman
+    image: str = ""  # as the engine names it
+    mounts: Sequence[ContainerMount] = ()  # all that it sees of the machine
+    home: str = ""  # the home folder in it
+    shm: Nullable[int] = None  # bytes of /dev/shm; null: that of the machine
+    user: str = "me"  # me or root
+    python: str = "python3"  # interpreter of the image
+    pull: str = "never"  # never, missing or always
+    options: Sequence[str] = ()  # further words of the engine's `run`
+    accelerator: str = ""  # cuda, rocm, npu, cpu; empty: not known
+
+
+class ContainerMachine(Record):
+    """What the command of a container needs to know of its machine."""
+
+    engine: str = ""  # docker or podman
+    uid: int = 0  # the user's
+    gid: int = 0  # the user's first group
+    groups: Sequence[int] = ()  # the user's other groups
+    name: str = ""  # the user's name
+    is_rootless: bool = False  # whether root in the container is the user
+    raises_limits: bool = True  # whether the engine may raise limits of memory
+    gpus: bool = False  # whether the machine has GPUs of NVIDIA
+    infiniband: bool = False  # whether it has InfiniBand
+
+
+class ContainerStart(Record):
+    """The container that a node runs in, as its start has chosen it."""
+
+    engine: str = ""  # docker or podman
+    name: str = ""  # its name: the run's id
+    image: str = ""  # as the engine names it
+    image_id: str = ""  # what that name meant at the start
+    argv: Sequence[str] = ()  # the command that runs it
+    environ: Mapping[str, str] = {}  # where the engine is: DOCKER_HOST and the like
+    python: str = ""  # version of the image's interpreter
+    packages: Mapping[str, str] = {}  # versions of packages in the image
+
+
+class ContainerEnd(Record):
+    """container.json: what runs the container on its machine, and how the container ended."""
+
+    FILE = "container.json"
+
+    client: Process | None = None  # the process that waits for its end
+    state: str = ""  # exited, removed, failed (never started); empty: it may be running
+    exit_code: int | None = None  # of the container, 125 to 127 of the engine
+    is_oom: bool = False  # whether memory was why the supervisor was killed
+    proof: str | None = None  # what shows that
+    error: str | None = None  # the engine's words
+    ended_at: float | None = None  # seconds since 1970
 
 
 class RunRecord(Record):
@@ -359,6 +424,7 @@ class RunRecord(Record):
     starter: Process | None = None  # the process that started it
     foreground: int | None = None  # pid of the client that it ends with
     engine: EngineStart | None = None  # missing: the start has chosen the machines
+    container: ContainerStart | None = None  # missing: it runs on the machine itself
 
 
 # -- status.json -----------------------------------------------------------------------------------
@@ -850,6 +916,7 @@ class PlannedNode(Record):
     evidence: Mapping[str, PlannedVariable] = {}  # variables that each rank sets for itself
     ranks: PlannedRanks | None = None  # where they are started without their launcher
     assets: Sequence[Mapping[str, str]] = ()  # name, path, place and origin of each asset
+    container: object = None  # engine, image, command and origins of the container, if there is one
 
 
 class PlanRecord(Record):

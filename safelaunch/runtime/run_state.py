@@ -13,6 +13,7 @@ import os
 import time
 
 from safelaunch.runtime import cgroup, claim, processes
+from safelaunch.runtime.containers import container_end
 from safelaunch.runtime.records import AttemptDropped, Process, RunRecord, Status, StopRequest
 
 ENDED = ("succeeded", "failed", "stopped")
@@ -35,6 +36,8 @@ def current_status(node_dir: str) -> Status:
     supervisor = status.supervisor or Process()
     if status.state not in ENDED:
         _add_dropped(status, node_dir)  # a full disk keeps the supervisor from writing it
+    if status.state in ENDED:
+        container_end.clean_up(node_dir)
     if status.state in ENDED or processes.is_alive(supervisor):
         return status
     if _is_elsewhere(node_dir, status.hostname, supervisor):
@@ -53,14 +56,24 @@ def current_status(node_dir: str) -> Status:
 
 def _lost(status: Status, node_dir: str, supervisor: Process) -> Status:
     """Complete the status of a run whose supervisor is gone without a recorded end."""
+    if container_end.is_settling(node_dir):
+        status.reason = "the supervisor is gone; the end of its container is being recorded"
+        return status
     status.state = "lost"
     status.as_of = _modified(os.path.join(node_dir, Status.FILE))
     if supervisor.boot_id != processes.machine()["boot_id"]:
         status.alive, status.reason = 0, "the machine was rebooted"
         return status
+    end = container_end.settle(node_dir)
+    if end is not None and end.is_oom:
+        return _recorded_status(node_dir) or status
     status.alive = len(remaining(node_dir, status.id))
     if status.cgroup and not status.alive:
         cgroup.remove(status.cgroup)  # nobody else will
+    run = None if end is None else RunRecord.read(node_dir)
+    if end is not None and run is not None and run.container is not None:
+        status.reason = _last_error(node_dir) or container_end.reason(end, run.container)
+        return status
     status.reason = _last_error(node_dir) or _loss_reason(supervisor)
     return status
 
@@ -152,8 +165,8 @@ def _status_of_start(node_dir: str, status: Status, age: float, *, busy: bool) -
         return status
     # on a slow machine a start may take longer than any limit; a starter that was killed may have
     # left a supervisor on its way
-    starts = busy or (claimed and age < START_LIMIT) or processes.supervisors(node_dir)
-    if not has_files and (starts or age < SETTLING):
+    starts = busy or (claimed and age < START_LIMIT) or container_end.is_settling(node_dir)
+    if not has_files and (starts or age < SETTLING or processes.supervisors(node_dir)):
         status.state = "pending"
         return status
     status.state = "lost"
@@ -266,6 +279,7 @@ def stop(node_dir: str, grace: float) -> Status:
         from safelaunch.runtime import backends
 
         backends.clean_up(status)
+        container_end.await_removal(node_dir)
     status.alive = len(left)
     return status
 
@@ -295,6 +309,9 @@ def _ask_to_stop(node_dir: str, supervisor: Process, grace: float) -> None:
     except OSError:
         pass  # a full disk: it stops with the default grace
     is_sent = processes.terminate(supervisor.pid, supervisor.start)
+    run = None if is_sent else RunRecord.read(node_dir)
+    if run is not None and run.container is not None:  # it may be root's
+        is_sent = container_end.signal_container(run.container, "TERM")
     deadline = time.monotonic() + grace + 30
     while is_sent and current_status(node_dir).state in ("running", "pending"):
         if time.monotonic() > deadline:

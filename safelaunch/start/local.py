@@ -59,10 +59,11 @@ def start(
         choice.plan,
         facts,
         caller,
-        caller.environ,
+        caller.environ if report.container is None else {},
         versions=versions,
         more=more,
         packages=[preflight.package_versions(node, report.probe)],
+        container=report.container,
     )
     if foreground:
         request.run.foreground, request.run.backend = os.getpid(), backends.setsid.NAME
@@ -116,6 +117,10 @@ def machine_report(
 
         versions = Probe(request)
     report = probe.report(caller.home)
+    if report.container is not None:
+        from safelaunch.start.container import gate_versions
+
+        return report, gate_versions(report.container)
     if versions is None:
         return report, {}
     values = preflight.versions(versions.answer(), preflight.saved_versions(caller.home))

@@ -1,5 +1,7 @@
 """Probes of this machine before a start, which run beside the imports and checks of the client."""
 
+# ruff: noqa: PLC0415 - containers: only for jobs that run in one
+
 from __future__ import annotations
 
 import os
@@ -30,8 +32,11 @@ class LocalProbe:
         # an engine starts the supervisors itself
         self.backends = backends.start_probes(self.environ) if has_backend else {}
         self.python = ""
+        self._node = node
         self._error: StartError | None = None
         self._facts: dict[str, str] | None = None
+        if node.container is not None:  # its interpreter is the image's
+            return
         try:
             self.python = preflight.find_interpreter(node, environ)
         except StartError as e:  # raised by `report`: a check may explain it better
@@ -66,9 +71,22 @@ class LocalProbe:
         """Return what the machine reports; `base` is safelaunch's folder. Raises StartError."""
         if self._error is not None:
             raise self._error
+        if self._node.container is not None:
+            return self._container_report(base)
         probe, version = self._result(), ""
         if probe.code != 0:
             version = commands.run([self.python, "-V"], environ=self.environ).last_line
         bash = shutil.which("bash", path=self.environ.get("PATH"))
         home = self.environ.get("HOME", "")
         return MachineReport(home, base, self.environ, self.python, bash, probe, version)
+
+    def _container_report(self, base: str) -> MachineReport:
+        """Return what the machine reports by a container of the job's image. Raises Refused."""
+        from safelaunch.runtime.containers.image_probe import probe_image
+        from safelaunch.start import container
+
+        home, seed = self.environ.get("HOME", ""), os.urandom(4).hex()
+        spec, arguments = container.probe_request(self._node, seed, home, base)
+        report = probe_image(spec, arguments, f"safelaunch-{seed}", self.environ)
+        probe = container.probe_result(report, self._node.host)
+        return MachineReport(home, base, {}, spec.python, "bash", probe, "", report)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from safelaunch.model import Placed, Word
     from safelaunch.runtime.commands import CommandResult
+    from safelaunch.runtime.containers.image_probe import ContainerReport
 
 _PROBED = {"version", "cores", "gpus", "port", "executable"}  # what the probe prints
 OLDEST_PYTHON = (3, 8)  # what runtime/ is written for
@@ -91,6 +92,7 @@ class MachineReport(NamedTuple):
     bash: str | None
     probe: CommandResult  # of `probe_command`
     version: str  # what `python -V` prints, to name one that is too old even for the probe
+    container: ContainerReport | None = None  # what the job runs in; `environ` is then the image's
 
 
 def binding(node: NodePlan) -> list[str]:
@@ -173,6 +175,7 @@ def facts(node: NodePlan, report: MachineReport, run_id: str) -> dict[Slot, str]
     threads = max(1, int(values["cores"]) // (node.processes or gpus or 1))
     return {
         Slot.HOME: report.home,
+        Slot.STORE: report.base,
         Slot.RUN_ID: run_id,
         Slot.RUN_DIR: run_dir.node_dir(run_id, node.node_rank, report.base),
         Slot.PYTHON: python,

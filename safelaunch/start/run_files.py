@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from safelaunch.model import ManualStart, NodePlan, Plan
+    from safelaunch.runtime.containers.image_probe import ContainerReport
     from safelaunch.start.caller import Caller
 
 SECRET_VARIABLE = "SAFELAUNCH_SECRET"  # noqa: S105 - a name; the same value for each node by hand
@@ -53,6 +54,7 @@ def start_request(
     versions: Mapping[str, str] = MappingProxyType({}),
     more: Mapping[str, bytes] = MappingProxyType({}),
     packages: Sequence[Mapping[str, str]] = (),
+    container: ContainerReport | None = None,
 ) -> StartRequest:
     """Return the request for a node of an unbound plan on a machine with these facts and `environ`.
 
@@ -83,11 +85,18 @@ def start_request(
     except UnicodeEncodeError:
         raise ConfigError("a word of the command is not UTF-8") from None
     files |= {**more, **restart_scripts.scripts(decided, facts, record.again, rank)}
+    env = {name: caller.environ[name] for name in node.secrets if name in caller.environ}
     words = {
         "files": [[name, len(body)] for name, body in files.items()],
-        "env": {name: caller.environ[name] for name in node.secrets if name in caller.environ},
+        "env": env,
         "python": facts[Slot.PYTHON],
     }
+    if container is not None:
+        from safelaunch.start.container import passed_variables, start_record
+
+        record.container = start_record(node, container, record.id, str(facts[Slot.STORE]))
+        record.decisions = (*record.decisions, *container.notes)
+        env |= passed_variables(node, caller.environ)
     same = rank_values(plan.topology) if plan.ranks_log else {}
     notes = tuple(preflight.inherited(node, environ, same))
     return StartRequest(record, words, tuple(files.values()), files[PlanRecord.FILE], notes)

@@ -126,6 +126,10 @@ def _job(run: store.Run, status: Status) -> Iterator[Row]:
     if job is not None:
         log = os.path.join(run.folder, "slurm.log")
         yield job.name, f"job {job.key}; the output of its batch script: {log}", 0
+    container = None if record is None else record.container
+    if container is not None:
+        digest = container.image_id.partition(":")[2][:12] or container.image_id[:12]
+        yield "container", f"{container.engine}, {container.image} ({digest})", 0
     if status.start is not None:
         yield "launcher", "the ranks were started without it (`start: direct`)", 0
     if plan.manual_node is not None:

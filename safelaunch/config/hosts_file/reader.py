@@ -111,6 +111,10 @@ def _host(key: Node, node: Node, absolute: Callable[[str, Origin], str]) -> Host
         fields["workdir"], fields["is_shared"] = _workdir(
             fields["workdir"], origins["workdir"], on_host
         )
+    if "container" in fields:
+        from safelaunch.config.hosts_file.mounts import place_mounts  # noqa: PLC0415 - few have one
+
+        fields["container"] = place_mounts(fields["container"], on_host)
     if "identity" in fields:
         fields["identity"] = _identity(fields["identity"], origins["identity"], absolute)
     if "hub" in fields:

@@ -1,4 +1,4 @@
-"""The blocks of a job file with keys of their own: success, hang, recovery, needs, inputs, slurm.
+"""The blocks of a job file with keys of their own: success, hang, recovery, needs, slurm ...
 
 Each block is a schema of its own. What depends on the rest of the job is checked in supervision.py.
 """
@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING
 from safelaunch.config.schema import json_types
 from safelaunch.config.schema.engines.kubernetes import KUBERNETES
 from safelaunch.config.schema.keys import Key, Schema
-from safelaunch.config.schema.text_checks import check_kind, read_command_words, shorten, wrong
+from safelaunch.config.schema.text_checks import (
+    check_kind,
+    check_text,
+    read_command_words,
+    shorten,
+    wrong,
+)
 from safelaunch.config.schema.types import (
     ArgsType,
     Choice,
@@ -25,7 +31,7 @@ from safelaunch.config.schema.types import (
 )
 from safelaunch.config.schema.units import Bool, Duration, Glob, Pattern, Size
 from safelaunch.errors import ConfigError, did_you_mean
-from safelaunch.model import Hang, Input, SbatchOption, Slurm
+from safelaunch.model import Container, Hang, Input, Mount, SbatchOption, Slurm
 from safelaunch.runtime.units import job_duration
 
 if TYPE_CHECKING:
@@ -191,9 +197,82 @@ SLURM = Schema(
         Key("prefix", WordsType(), "words before sbatch, squeue and the others"),
     ),
 )
+
+
+class ShmSize:
+    """The size of /dev/shm in a container: `host`, which reads as None, or bytes."""
+
+    wants = "`host`, or a size such as 64GiB"
+
+    def read(self, node: Node) -> int | None:
+        return None if node.kind == "scalar" and node.text == "host" else _SIZE.read(node)
+
+    def schema(self) -> Shape:
+        return json_types.either(json_types.words("host"), _SIZE.schema())
+
+
+_IMAGE_PYTHON = Text(
+    "an interpreter", r"/\S+|[A-Za-z0-9][^\s/]*", "is neither an absolute path nor a plain name"
+)
+
+
+class Mounts:
+    """Folders of the machine that a container sees: `[/data, ~/.cache, /src:/code:ro]`."""
+
+    wants = "a list of folders, such as [/data, /models:/models:ro]"
+
+    def read(self, node: Node) -> tuple[Mount, ...]:
+        """Return the mounts as they are written. Raises ConfigError."""
+        items = node.items if node.kind == "list" else (node,)
+        if node.kind == "map" or node.is_null:
+            raise wrong(node, self.wants)
+        return tuple(self._mount(item) for item in items)
+
+    def _mount(self, item: Node) -> Mount:
+        check_kind(item, "scalar", self.wants)
+        check_text(item)
+        parts = item.text.split(":")
+        mode = parts.pop() if parts[-1] in ("ro", "rw") else "rw"
+        if not parts or not parts[0] or len(parts) > 2 or "\n" in item.text:  # noqa: PLR2004
+            raise ConfigError(
+                f"`{shorten(item.text)}` is no mount",
+                where=item.origin,
+                hint="FOLDER, or FOLDER:IN_THE_CONTAINER, and `:ro` behind it for reading only",
+            )
+        target = parts[1] if len(parts) > 1 else None
+        if target is not None and not target.startswith("/"):
+            raise ConfigError(
+                f"`{shorten(target)}` is no absolute path in the container", where=item.origin
+            )
+        return Mount(parts[0], target, mode == "ro", item.origin)
+
+    def schema(self) -> Shape:
+        text = json_types.text(r"[^:\n]+(:/[^:\n]*)?(:r[ow])?", f"expected {self.wants}")
+        return json_types.either(text, json_types.listed(text))
+
+
+_IMAGE = Text("an image", r"[^\s-]\S*", "is no image: no blanks, no `-` first")
+_ENGINES = ("docker", "podman")
+_NO_CONTAINER = "off"
+CONTAINER = Schema(
+    "container",
+    (
+        Key("engine", Choice(_ENGINES), "docker or podman; default: docker, else podman"),
+        Key("image", _IMAGE, "the image, as the engine names it"),
+        Key("mounts", Mounts(), "more folders of the machine: /data, or FROM:TO, and :ro"),
+        Key("shm", ShmSize(), "size of /dev/shm; default: host, the machine's own"),
+        Key("user", Choice(("me", "root")), "who it runs as: me (default), or root"),
+        Key("python", _IMAGE_PYTHON, "the image's interpreter; default: python3"),
+        Key("pull", Choice(("never", "missing", "always")), "fetch the image; default: never"),
+        Key("options", WordsType(), "further options of docker run or podman run"),
+    ),
+)
 # of each group sbatch takes one
 EXCLUSIVE_KEYS = (("mem", "mem_per_gpu", "mem_per_cpu"), ("cpus_per_gpu", "cpus_per_task"))
-BLOCKS = {schema.name: schema for schema in (SUCCESS, HANG, RECOVERY, NEEDS, SLURM, KUBERNETES)}
+BLOCKS = {
+    schema.name: schema
+    for schema in (SUCCESS, HANG, RECOVERY, NEEDS, SLURM, KUBERNETES, CONTAINER)
+}
 
 
 def check_exclusive_keys(block: Slurm) -> None:
@@ -207,6 +286,26 @@ def check_exclusive_keys(block: Slurm) -> None:
                 where=block.origins[second],
                 hint=f"`{first}` is set at {block.origins[first]}; `{first}: null` removes it",
             )
+
+
+class ContainerType:
+    """An image, `off`, or a mapping of which every part but the image has a default."""
+
+    wants = "an image, `off`, or a mapping such as {image: pytorch:2.9, mounts: [/data]}"
+
+    def read(self, node: Node) -> Container:
+        if node.kind == "scalar":
+            if node.text == _NO_CONTAINER:
+                return Container(off=True, origin=node.origin, origins={"off": node.origin})
+            image = _IMAGE.read(node)
+            return Container(image=image, origin=node.origin, origins={"image": node.origin})
+        check_kind(node, "map", self.wants)
+        values, _ = CONTAINER.read(node)
+        origins = {key.text: value.origin for key, value in node.items}
+        return Container(**values, origin=node.origin, origins=origins)
+
+    def schema(self) -> Shape:
+        return json_types.either(_IMAGE.schema(), CONTAINER.schema())
 
 
 class SlurmType:

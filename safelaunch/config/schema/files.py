@@ -11,6 +11,7 @@ from safelaunch.config.schema.blocks import (
     NEEDS,
     RECOVERY,
     SUCCESS,
+    ContainerType,
     HangType,
     InputsType,
     SlurmType,
@@ -91,6 +92,7 @@ _START = Choice(("launcher", "direct"))
 _GRACE = Duration(zero=True)
 _SLURM = SlurmType()
 _KUBERNETES = KubernetesType()
+_CONTAINER = ContainerType()
 _NEEDS = Block(NEEDS, "a mapping such as {gpu_memory: 24GiB, disk: 200GiB}", Needs)
 _INTERPRETER = (
     Key("python", PathText(), "absolute path of the interpreter, or relative to this file"),
@@ -152,6 +154,7 @@ JOB = Schema(
         Key("inputs", InputsType(), "paths that must exist; a glob must match exactly one"),
         Key("slurm", _SLURM, "what Slurm is asked for, over the block of the hosts file"),
         Key("kubernetes", _KUBERNETES, "what Kubernetes is asked for, over that of the hosts file"),
+        Key("container", _CONTAINER, "the image that it runs in, over the block of the hosts file"),
         Key("smoke", SmokeType(), "job keys that `run --smoke` sets on top of this job"),
     ),
 )
@@ -191,6 +194,7 @@ HOST = Schema(
         Key("start", _START, "direct: for jobs that do not say how their ranks are started"),
         Key("slurm", _SLURM, "what Slurm is asked for, where this is a login node of a cluster"),
         Key("kubernetes", _KUBERNETES, "what Kubernetes is asked for, where this is a cluster"),
+        Key("container", _CONTAINER, "the image that jobs run in on this machine"),
         Key("hub", Hub(), "online, offline, or the https:// address of a mirror"),
     ),
 )

@@ -119,6 +119,9 @@ def main(node_dir: str, cwd: str) -> None:
         packages=versions(),
         uses=used(argv, cwd, own),
     )
+    if run.container is not None:  # this interpreter is that of the machine
+        record.interpreter, record.python = run.python or "", run.container.python
+        record.packages = run.container.packages
     record.imported = code_files.imported(node_dir, files, cwd)
     record.write(node_dir)
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import sys
 import threading
 import time
 from types import MappingProxyType
 
 from safelaunch.runtime import PLACE, backends, claim, commands, processes, run_state
-from safelaunch.runtime.records import Process, Record, RunRecord, Status
+from safelaunch.runtime.records import JobEnvironment, Process, Record, RunRecord, Status
 from safelaunch.runtime.start import live_runs, run_dir
 
 TYPE_CHECKING = False
@@ -79,9 +80,15 @@ def start(
                 run_dir.fill(node_dir, run, _split(request["files"], bodies), home)
         if not created:
             return _earlier_start(node_dir)
-        job_environ = {**environ, **without_own(request.get("env") or {})}
-        supervisor = _start_supervisor(node_dir, run, job_environ, request["python"])
-        recorder = start_recorder(node_dir, run, environ, request["python"])
+        variables, python = without_own(request.get("env") or {}), request["python"]
+        job_environ = {**environ, **variables}
+        if run.container is not None:  # its interpreter is not of this machine
+            _write_environment(node_dir, variables)
+            # the engine has its own environment: `ps e` must show no secret
+            job_environ = {k: v for k, v in environ.items() if k not in variables}
+            environ, python = job_environ, sys.executable
+        supervisor = _start_supervisor(node_dir, run, job_environ, python)
+        recorder = start_recorder(node_dir, run, environ, python)
     except live_runs.StartLocked as e:
         raise StartFailed(str(e)) from e
     except BaseException:
@@ -136,6 +143,13 @@ def _earlier_start(node_dir: str) -> StartAnswer:
     return StartAnswer(run_dir=node_dir, run=run, status=status, started=False)
 
 
+def _write_environment(node_dir: str, variables: Mapping[str, str]) -> None:
+    """Write the variables of a container, which may be secret, for what starts in it."""
+    umask = os.umask(0o077)
+    os.umask(umask)
+    JobEnvironment(variables=dict(variables), umask=umask).write(node_dir)
+
+
 def _choose_backend(
     run: RunRecord, environ: Mapping[str, str], probes: Mapping[str, commands.RunningCommand]
 ) -> None:
@@ -157,7 +171,10 @@ def _start_supervisor(
     node_dir: str, run: RunRecord, environ: Mapping[str, str], python: str
 ) -> Process | None:
     """Start the supervisor, and return its identity once it has started the job."""
-    program = os.path.join(node_dir, PLACE, "supervise", "supervisor.py")
+    parts = ("supervise", "supervisor.py")
+    if run.container is not None:
+        parts = ("containers", "run_container.py")
+    program = os.path.join(node_dir, PLACE, *parts)
     argv = (python, "-I", "-S", "-B", program, node_dir)
     backend, handle = backends.from_record(run)
     try:

@@ -678,7 +678,8 @@ def main(node_dir: str, umask: int) -> int:
     if run is None:
         sys.stderr.write("run.json cannot be read\n")
         return 1
-    client = run.foreground
+    # a container's parent is its engine; what runs it on the machine ends with the client
+    client = run.foreground if run.container is None else None
     if client and launch.prctl(launch.PR_SET_PDEATHSIG, signal.SIGTERM) and os.getppid() != client:
         return 1  # the client died before the signal of its death was set up
     if not claim.acquire(node_dir, run.engine.life if run.engine else 0):

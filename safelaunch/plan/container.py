@@ -1,0 +1,210 @@
+"""The container of a node: its block with all mounts, and the command as a dry-run prints it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from safelaunch.errors import ConfigError
+from safelaunch.model import Container, Mount, Origin, Slot, bind_word, parent_path, text
+from safelaunch.runtime.containers.command_line import HOME, run_words, supervisor_words
+from safelaunch.runtime.records import ContainerMachine, ContainerMount, ContainerSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from safelaunch.model import Facts, Host, Job, NodePlan, Profile, Word
+
+CHOICE = "docker, else podman"  # where no engine is named
+PYTHON = "python3"  # of an image, where nothing names another one
+_GLOB = re.compile(r"[*?\[{]")
+RUN_FOLDER = text(Slot.RUN_DIR)
+HOME_FOLDER = text(Slot.STORE, f"/{HOME}")
+
+
+def block_of(job: Job, host: Host) -> Container | None:
+    """Return the block of a job over that of its host; None without a container.
+
+    Raises ConfigError.
+    """
+    base = None if host.container is None or host.container.off else host.container
+    own = job.container
+    if own is not None and own.off:
+        return None
+    block = own if base is None else base if own is None else own.over(base)
+    if block is None:
+        return None
+    if block.image is None:
+        raise ConfigError(
+            "a container without an image",
+            where=block.origin,
+            hint="`image: NAME`, or --container IMAGE",
+        )
+    if job.engine is not None:
+        raise ConfigError(
+            "a container of docker or podman inside a Slurm job: it is not in the job's group, so "
+            "it goes on after scancel and beyond the job's memory limit",
+            where=block.origin,
+            hint="`--container off` runs the job without it",
+        )
+    return block
+
+
+def of_node(block: Container, job: Job, project: Word, profile: Profile | None) -> Container:
+    """Return the block with all that a node's job needs of its machine. Raises ConfigError."""
+    own = [Mount(path) for path in _own_folders(job, project)]
+    read_only = [replace(Mount(path), read_only=True) for path in _read_folders(job)]
+    needed = [*own, *read_only, *block.mounts, Mount(HOME_FOLDER), Mount(RUN_FOLDER)]
+    mounts: list[Mount] = []
+    for mount in needed:
+        if str(mount.place) == "/":
+            raise ConfigError(
+                "`/` as a folder of the container: the image has its own",
+                where=mount.origin if mount in block.mounts else block.origin,
+                hint="an empty pyproject.toml makes its folder the project",
+            )
+        if not any(_covers(other, mount) for other in mounts):
+            mounts.append(mount)
+    accelerator = "" if profile is None else profile.accelerator
+    return replace(block, mounts=tuple(mounts), accelerator=accelerator)
+
+
+def _own_folders(job: Job, project: Word) -> Iterator[Word]:
+    """Yield the folders that the job runs in, imports from and writes to."""
+    yield project
+    yield job.workdir
+    yield from job.pythonpath
+    recovery = job.supervision.recovery
+    written = (job.log, recovery.checkpoint if recovery is not None else None)
+    for path in written:
+        if path is not None and path.startswith("/"):
+            yield _folder(path)
+
+
+def _read_folders(job: Job) -> Iterator[Word]:
+    """Yield what the job names as its inputs."""
+    for item in job.inputs:
+        if item.path.startswith("/"):
+            yield _folder(item.path) if _GLOB.search(item.path) else item.path
+    for asset in job.assets:
+        yield asset.place
+    if job.script is not None and job.script.startswith("/"):
+        yield parent_path(job.script)
+
+
+def _folder(pattern: str) -> str:
+    """Return the folder of a path or glob whose names are fixed."""
+    parts = pattern.split("/")
+    fixed = next((n for n, part in enumerate(parts) if _GLOB.search(part)), len(parts) - 1)
+    return "/".join(parts[:fixed]) or "/"
+
+
+def _covers(mount: Mount, other: Mount) -> bool:
+    """Whether what one mount shows is in another one already, and as writable."""
+    if mount.target is not None or other.target is not None:
+        return False
+    outer, inner = str(mount.source), str(other.source)
+    is_inside = inner == outer or inner.startswith(outer.rstrip("/") + "/")
+    return is_inside and (other.read_only or not mount.read_only)
+
+
+def bind_mounts(container: Container, facts: Facts) -> Container:
+    """Return the container with the slots of its paths filled from the facts."""
+    mounts = tuple(
+        replace(
+            mount,
+            source=bind_word(mount.source, facts),
+            target=None if mount.target is None else bind_word(mount.target, facts),
+        )
+        for mount in container.mounts
+    )
+    return replace(container, mounts=mounts)
+
+
+def spec_of(node: NodePlan, home: Word, mounts: Iterable[Mount] | None = None) -> ContainerSpec:
+    """Return what the command is made of; `mounts` instead of those of the node's container.
+
+    `home` is the home folder in the container.
+    """
+    container = node.container
+    if container is None or container.image is None:
+        raise ValueError("the node runs in no container")
+    return ContainerSpec(
+        engine=container.engine or "",
+        image=container.image,
+        mounts=[
+            ContainerMount(
+                source=str(mount.source), target=str(mount.place), read_only=mount.read_only
+            )
+            for mount in (container.mounts if mounts is None else mounts)
+        ],
+        home=str(home),
+        shm=container.shm,
+        user=container.user,
+        python=str(node.interpreter.path or container.python or PYTHON),
+        pull=container.pull,
+        options=list(container.options),
+        accelerator=container.accelerator,
+    )
+
+
+def container_name(run_id: str, node: int) -> str:
+    """Return what a container is called: the run's id, so that `docker ps` shows it."""
+    return f"{run_id}.{node}" if node else run_id
+
+
+def printed_words(node: NodePlan) -> list[str]:
+    """Return the engine's command as a dry-run knows it: what the machine decides is `<uid>`.
+
+    Options that depend on the machine are those of one that has all: `notes` names them.
+    """
+    spec = spec_of(node, HOME_FOLDER)
+    engine = spec.engine or "docker"
+    machine = ContainerMachine(engine=engine, name="<user>", gpus=spec.accelerator == "cuda")
+    run_dir = str(Slot.RUN_DIR)
+    words = run_words(
+        spec,
+        machine,
+        container_name(str(Slot.RUN_ID), node.node_rank),
+        supervisor_words(spec.python, run_dir),
+        run_dir,
+    )
+    if spec.user == "me":
+        words[words.index("--user") + 1] = "<uid>:<gid>"
+    return words
+
+
+def container_json(node: NodePlan) -> dict[str, Any]:
+    """Return what `run --dry-run --json` says of the container of a node."""
+    container = node.container
+    if container is None:
+        return {}
+    return {
+        "engine": container.engine,
+        "image": container.image,
+        "argv": printed_words(node),
+        "origins": [
+            {"key": key, "value": value, "origin": str(origin)}
+            for key, value, origin in origins(container)
+        ],
+    }
+
+
+def origins(container: Container) -> Iterator[tuple[str, str, Origin | str]]:
+    """Yield key, value and origin of each key of a container."""
+    values = {
+        "engine": container.engine or CHOICE,
+        "image": container.image or "",
+        "shm": "host" if container.shm is None else str(container.shm),
+        "user": container.user,
+        "python": container.python or PYTHON,
+        "pull": container.pull,
+        "options": " ".join(container.options) or "none",
+    }
+    for key, value in values.items():
+        yield key, value, container.origins.get(key, "built-in")
+    for mount in container.mounts:
+        shown = str(mount.source) if mount.target is None else f"{mount.source}:{mount.place}"
+        mode = ":ro" if mount.read_only else ""
+        yield "mounts", shown + mode, mount.origin
