@@ -298,8 +298,8 @@ def _repeated(job: Job) -> list[str]:
 def _node(
     resolved: Resolved, host: Host, rank: int
 ) -> tuple[NodePlan, list[PlanWarning], list[str]]:
-    block = _container_block(resolved.job, host)
-    job, profile = _on_host(resolved, host, block), resolved.profile_of(host)
+    job, profile = _on_host(resolved, host), resolved.profile_of(host)
+    block = _container_block(job, host)
     number = job.topology.node_rank if job.starts_one_node else rank
     kind = profile.accelerator if profile else "cuda"
     serves_all = job.engine is not None and engines.load(job.engine).ONE_SCRIPT
@@ -538,14 +538,15 @@ def _open_gates(
     }
 
 
-def _on_host(resolved: Resolved, host: Host, block: Container | None) -> Job:
+def _on_host(resolved: Resolved, host: Host) -> Job:
     """Return the job with the host's interpreter and workdir if the job names none.
 
     In a container it is the image's interpreter.
     """
     job = resolved.job
-    if job.interpreter.path is None and host.interpreter is not None and block is None:
-        job = replace(job, interpreter=host.interpreter)
+    own = None if _container_block(job, host) is not None else host.interpreter
+    if job.interpreter.path is None and own is not None:
+        job = replace(job, interpreter=own)
     if host.start is not None and "start" not in job.origins:
         job = replace(job, start=host.start)
     if resolved.flags.remote:  # the host's workdir is the project's place there

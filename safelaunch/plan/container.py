@@ -8,18 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 from safelaunch.errors import ConfigError
 from safelaunch.model import Container, Mount, Origin, Slot, bind_word, parent_path, text
-from safelaunch.runtime.containers.command_line import HOME, run_words, supervisor_words
+from safelaunch.runtime.containers.command_line import (
+    HOME,
+    VARIABLES,
+    run_words,
+    supervisor_words,
+)
 from safelaunch.runtime.records import ContainerMachine, ContainerMount, ContainerSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from safelaunch.model import Facts, Host, Job, NodePlan, Profile, Word
 
 CHOICE = "docker, else podman"  # where no engine is named
 PYTHON = "python3"  # of an image, where nothing names another one
 _GLOB = re.compile(r"[*?\[{]")
-RUN_FOLDER = text(Slot.RUN_DIR)
+RUNS = text(Slot.STORE, "/runs")  # a supervisor makes its folder again where somebody removes it
 HOME_FOLDER = text(Slot.STORE, f"/{HOME}")
 
 
@@ -55,7 +60,7 @@ def of_node(block: Container, job: Job, project: Word, profile: Profile | None) 
     """Return the block with all that a node's job needs of its machine. Raises ConfigError."""
     own = [Mount(path) for path in _own_folders(job, project)]
     read_only = [replace(Mount(path), read_only=True) for path in _read_folders(job)]
-    needed = [*own, *read_only, *block.mounts, Mount(HOME_FOLDER), Mount(RUN_FOLDER)]
+    needed = [*own, *read_only, *block.mounts, Mount(HOME_FOLDER), Mount(RUNS)]
     mounts: list[Mount] = []
     for mount in needed:
         if str(mount.place) == "/":
@@ -122,11 +127,16 @@ def bind_mounts(container: Container, facts: Facts) -> Container:
     return replace(container, mounts=mounts)
 
 
-def spec_of(node: NodePlan, home: Word, mounts: Iterable[Mount] | None = None) -> ContainerSpec:
-    """Return what the command is made of; `mounts` instead of those of the node's container.
+def with_folder(container: Container, path: str) -> Container:
+    """Return the container with one more folder of the machine, for writing."""
+    mount = Mount(path)
+    if path == "/" or any(_covers(other, mount) for other in container.mounts):
+        return container
+    return replace(container, mounts=(mount, *container.mounts))
 
-    `home` is the home folder in the container.
-    """
+
+def spec_of(node: NodePlan, home: Word) -> ContainerSpec:
+    """Return what the command is made of; `home` is the home folder in the container."""
     container = node.container
     if container is None or container.image is None:
         raise ValueError("the node runs in no container")
@@ -137,7 +147,7 @@ def spec_of(node: NodePlan, home: Word, mounts: Iterable[Mount] | None = None) -
             ContainerMount(
                 source=str(mount.source), target=str(mount.place), read_only=mount.read_only
             )
-            for mount in (container.mounts if mounts is None else mounts)
+            for mount in container.mounts
         ],
         home=str(home),
         shm=container.shm,
@@ -145,6 +155,11 @@ def spec_of(node: NodePlan, home: Word, mounts: Iterable[Mount] | None = None) -
         python=str(node.interpreter.path or container.python or PYTHON),
         pull=container.pull,
         options=list(container.options),
+        environ={
+            name: str(node.env[name].value)
+            for name in VARIABLES
+            if name in node.env and node.env[name].value
+        },
         accelerator=container.accelerator,
     )
 

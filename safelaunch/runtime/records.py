@@ -326,6 +326,7 @@ class ContainerSpec(Record):
     python: str = "python3"  # interpreter of the image
     pull: str = "never"  # never, missing or always
     options: Sequence[str] = ()  # further words of the engine's `run`
+    environ: Mapping[str, str] = {}  # where the engine is, as the plan says it: DOCKER_HOST ...
     accelerator: str = ""  # cuda, rocm, npu, cpu; empty: not known
 
 

@@ -309,9 +309,6 @@ def _ask_to_stop(node_dir: str, supervisor: Process, grace: float) -> None:
     except OSError:
         pass  # a full disk: it stops with the default grace
     is_sent = processes.terminate(supervisor.pid, supervisor.start)
-    run = None if is_sent else RunRecord.read(node_dir)
-    if run is not None and run.container is not None:  # it may be root's
-        is_sent = container_end.signal_container(run.container, "TERM")
     deadline = time.monotonic() + grace + 30
     while is_sent and current_status(node_dir).state in ("running", "pending"):
         if time.monotonic() > deadline:

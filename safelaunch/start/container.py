@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from safelaunch import environ
@@ -11,7 +12,7 @@ from safelaunch.model import Slot, bind_word
 from safelaunch.plan import direct
 from safelaunch.plan.container import (
     HOME_FOLDER,
-    RUN_FOLDER,
+    PYTHON,
     bind_mounts,
     container_name,
     spec_of,
@@ -19,6 +20,7 @@ from safelaunch.plan.container import (
 from safelaunch.runtime.commands import CommandResult
 from safelaunch.runtime.containers.command_line import run_words, supervisor_words
 from safelaunch.runtime.records import ContainerStart
+from safelaunch.start import preflight
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,32 +35,32 @@ _GATES = {"torch": "torch", "nvidia-nccl-cu12": "nccl", "nvidia-nccl-cu13": "ncc
 def probe_request(
     node: NodePlan, run_id: str, home: str, base: str
 ) -> tuple[ContainerSpec, list[str]]:
-    """Return what image_probe.py asks for: the container without the run's folder, and arguments.
+    """Return what image_probe.py asks for: the container of the run, and the probe's arguments.
 
     `home` is the user's home folder, `base` safelaunch's folder on the machine.
     """
     if node.container is None:
         raise ValueError("the node runs in no container")
     facts = {Slot.HOME: home, Slot.STORE: base}
-    mounts = bind_mounts(node.container, facts).mounts
-    spec = spec_of(
-        node,
-        bind_word(HOME_FOLDER, facts),
-        [mount for mount in mounts if mount.source != RUN_FOLDER],
-    )
+    node = replace(node, container=bind_mounts(node.container, facts))
+    spec = spec_of(node, bind_word(HOME_FOLDER, facts))
     path = node.env.get("PYTHONPATH")
     search = "" if path is None or path.value is None else str(bind_word(path.value, facts))
     arguments = [str(zlib.crc32(run_id.encode())), str(bind_word(node.cwd, facts)), search]
     return spec, [*arguments, *direct.packages(node)]
 
 
-def probe_result(report: ContainerReport, host: str) -> CommandResult:
-    """Return what the interpreter of the image has printed. Raises Refused."""
+def machine_report(
+    node: NodePlan, report: ContainerReport, home: str, base: str
+) -> preflight.MachineReport:
+    """Return what a machine reports by a container of the job's image. Raises Refused."""
     if report.error:
-        where = None if host == "localhost" else host
+        where = None if node.host == "localhost" else node.host
         raise Refused(report.error, where=where, hint=report.hint or None)
     code, out, err = report.probe
-    return CommandResult(int(str(code)), str(out), str(err))
+    probe = CommandResult(int(str(code)), str(out), str(err))
+    python = str(node.interpreter.path or (node.container and node.container.python) or PYTHON)
+    return preflight.MachineReport(home, base, {}, python, "bash", probe, "", report)
 
 
 def gate_versions(report: ContainerReport) -> dict[str, str]:
@@ -70,10 +72,12 @@ def gate_versions(report: ContainerReport) -> dict[str, str]:
     }
 
 
-def start_record(node: NodePlan, report: ContainerReport, run_id: str, base: str) -> ContainerStart:
+def start_record(
+    node: NodePlan, report: ContainerReport, facts: Mapping[Slot, str]
+) -> ContainerStart:
     """Return what run.json says of the container of a bound node."""
-    spec = spec_of(node, f"{bind_word(HOME_FOLDER, {Slot.STORE: base})}")
-    run_dir = next(str(mount.source) for mount in reversed(spec.mounts))
+    run_id, run_dir = facts[Slot.RUN_ID], facts[Slot.RUN_DIR]
+    spec = spec_of(node, bind_word(HOME_FOLDER, facts))
     name, python = container_name(run_id, node.node_rank), str(node.interpreter.path)
     words = run_words(spec, report.machine, name, supervisor_words(python, run_dir), run_dir)
     values = dict(line.split(" ", 1) for line in str(report.probe[1]).splitlines() if " " in line)

@@ -88,5 +88,4 @@ class LocalProbe:
         home, seed = self.environ.get("HOME", ""), os.urandom(4).hex()
         spec, arguments = container.probe_request(self._node, seed, home, base)
         report = probe_image(spec, arguments, f"safelaunch-{seed}", self.environ)
-        probe = container.probe_result(report, self._node.host)
-        return MachineReport(home, base, {}, spec.python, "bash", probe, "", report)
+        return container.machine_report(self._node, report, home, base)

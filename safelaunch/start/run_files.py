@@ -94,7 +94,7 @@ def start_request(
     if container is not None:
         from safelaunch.start.container import passed_variables, start_record
 
-        record.container = start_record(node, container, record.id, str(facts[Slot.STORE]))
+        record.container = start_record(node, container, facts)
         record.decisions = (*record.decisions, *container.notes)
         env |= passed_variables(node, caller.environ)
     same = rank_values(plan.topology) if plan.ranks_log else {}

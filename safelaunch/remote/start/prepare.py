@@ -1,5 +1,7 @@
 """Prepares a start on hosts: connects, makes the quick checks, syncs the project and the assets."""
 
+# ruff: noqa: PLC0415 - images: only for jobs that run in one
+
 from __future__ import annotations
 
 import json
@@ -15,7 +17,7 @@ from safelaunch.remote.host_pool import Machine
 from safelaunch.remote.parallel import together
 from safelaunch.remote.routes import find as find_routes
 from safelaunch.remote.transfer import connect_and_scan
-from safelaunch.runtime.commands import CommandResult
+from safelaunch.runtime.commands import NOT_RUN, CommandResult
 from safelaunch.runtime.records import NodePlace, PeersAddress
 from safelaunch.start import preflight
 from safelaunch.start.preflight import MachineReport
@@ -42,6 +44,8 @@ def request_report(
     machine: Machine, node: NodePlan, python: str | None, run_id: str
 ) -> PendingReply:
     """Request what a start on a host needs; `machine_report` reads the reply. Raises HostError."""
+    if node.container is not None:  # it is asked once its folders are there: images.py
+        return machine.agent.ask_first("start.look")
     # the host expands `~` of a program only, not behind a prefix
     binding = [] if (python or "").startswith("~") else preflight.binding(node)
     return machine.agent.ask_first(
@@ -55,7 +59,8 @@ def request_report(
 def machine_report(reply: PendingReply) -> MachineReport:
     """Return what a host reports of itself before a start. Raises HostError."""
     answer: Mapping[str, Any] = reply.result()
-    probe, *version = (CommandResult(*result) for result in answer["results"])
+    results = [CommandResult(*result) for result in answer["results"]]
+    probe, *version = results or [CommandResult(NOT_RUN, "", "")]
     return MachineReport(
         home=str(answer["home"]),
         base=str(answer["base"]),
@@ -97,8 +102,13 @@ class PreparedStart(NamedTuple):
             facts[Slot.INTERFACE] = self.routes.interfaces[rank]
             peers = PeersAddress(address=address, port=port, token=token)
             files[PeersAddress.FILE] = json.dumps(peers.to_json()).encode()
+        plan = self.plan
+        if self.code and report.container is not None:
+            from safelaunch.remote.start.images import with_place
+
+            plan = with_place(plan, rank, self.code[rank])
         request = start_request(
-            self.plan,
+            plan,
             facts,
             self.caller,
             report.environ,
@@ -109,6 +119,7 @@ class PreparedStart(NamedTuple):
                 preflight.package_versions(node, answer.probe)
                 for node, answer in zip(self.plan.nodes, self.reports, strict=True)
             ],
+            container=report.container,
         )
         if self.code:
             code = self.code[rank]
@@ -153,7 +164,8 @@ def prepare(
         if quick_checks is not None:
             quick_checks.ask(rank, agent, python)
         report = request_report(machines[rank], plan.nodes[rank], python, run_id)
-        request = preflight.version_request(plan.nodes[rank], python)
+        in_image = plan.nodes[rank].container is not None
+        request = None if in_image else preflight.version_request(plan.nodes[rank], python)
         return report, None if request is None else agent.ask("facts.probe", **request)
 
     transfer = None if sync is None else connect_and_scan(sync, machines, caller.home, run_id)
@@ -168,17 +180,20 @@ def prepare(
     def read_versions(rank: int) -> dict[str, str]:
         return _versions(plan.nodes[rank], machines[rank].agent, replies[rank][1])
 
-    versions = together(read_versions, range(len(machines)))
+    versions: Sequence[Mapping[str, str]] = together(read_versions, range(len(machines)))
     check = None if quick_checks is None else quick_checks.finish(answers)
-    routes = None
-    if len(machines) > 1:
-        facts = preflight.facts(plan.nodes[0], reports[0], run_id)
-        routes = find_routes(machines, int(facts[Slot.PORT]))
+    in_container = any(node.container is not None for node in plan.nodes)
+    routes = None if in_container else _routes(plan, machines, reports, run_id)
     code: Sequence[CodeFolder] = ()
     launch_files: Sequence[dict[str, bytes]] = ()
     if transfer is not None:
         plan, code = transfer.finish(plan, [{Slot.HOME: report.home} for report in reports])
         launch_files = transfer.launch_files(code)
+    if in_container:
+        from safelaunch.remote.start.images import ask_images
+
+        reports, versions = ask_images(plan, machines, reports, versions, run_id)
+        routes = _routes(plan, machines, reports, run_id)
     choice = _choose_checkpoint(plan, machines)
     return PreparedStart(
         choice.plan,
@@ -193,6 +208,16 @@ def prepare(
         launch_files,
         check,
     )
+
+
+def _routes(
+    plan: Plan, machines: Sequence[Machine], reports: Sequence[MachineReport], run_id: str
+) -> Routes | None:
+    """Return how several hosts reach each other; None for one. Raises StartError."""
+    if len(machines) == 1:
+        return None
+    facts = preflight.facts(plan.nodes[0], reports[0], run_id)
+    return find_routes(machines, int(facts[Slot.PORT]))
 
 
 def _versions(node: NodePlan, agent: Agent, reply: PendingReply | None) -> dict[str, str]:

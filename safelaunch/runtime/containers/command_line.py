@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 HOME = "container-home"  # in safelaunch's folder: the home folder in containers, kept between runs
 LIMITS = ("--ulimit", "memlock=-1", "--ulimit", "stack=67108864")  # NVIDIA's images ask for these
+# where an engine listens and keeps its files; no secret among them
+VARIABLES = (
+    *("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_CERT_PATH", "DOCKER_TLS_VERIFY"),
+    *("CONTAINER_HOST", "CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF", "XDG_RUNTIME_DIR"),
+)
 STOP_LIMIT = 30  # seconds for the supervisor to end the job, where somebody runs `docker stop`
 _GPUS = ("--gpus", "--runtime", "--device=nvidia.com/gpu", "nvidia.com/gpu")
 _ROCM = ("/dev/kfd", "/dev/dri")  # ROCm documentation, "Running ROCm Docker containers"

@@ -10,9 +10,9 @@ import json
 import os
 import platform
 
-from safelaunch.runtime import FOLDER, commands, processes
+from safelaunch.runtime import commands, processes, read_data
 from safelaunch.runtime.containers import errors
-from safelaunch.runtime.containers.command_line import run_words, this_machine
+from safelaunch.runtime.containers.command_line import VARIABLES, run_words, this_machine
 from safelaunch.runtime.packages import RECORDED
 from safelaunch.runtime.records import ContainerMachine, ContainerSpec, Record
 
@@ -23,11 +23,6 @@ if TYPE_CHECKING:
     from safelaunch.runtime.commands import CommandResult
 
 ENGINES = ("docker", "podman")  # in this order, where none is named
-# where an engine listens and keeps its files; no secret among them
-VARIABLES = (
-    *("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_CERT_PATH", "DOCKER_TLS_VERIFY"),
-    *("CONTAINER_HOST", "CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF", "XDG_RUNTIME_DIR"),
-)
 PULL_LIMIT = 3600.0  # seconds for an image of tens of GB
 RUN_LIMIT = 300.0  # seconds for the first container of an image: a slow disk reads its layers
 REMOVE_LIMIT = 30.0
@@ -67,7 +62,9 @@ def probe_image(
 
     `arguments` are those of start_probe.py with folder and search path; `name` is that of the run.
     """
-    os.makedirs(spec.home, 0o700, exist_ok=True)
+    for folder in (spec.home, os.path.join(os.path.dirname(spec.home), "runs")):
+        os.makedirs(folder, 0o700, exist_ok=True)
+    environ = {**environ, **spec.environ}
     report = ContainerReport(environ={n: environ[n] for n in VARIABLES if environ.get(n)})
     try:
         engine, image = _image(spec, environ)
@@ -75,6 +72,7 @@ def probe_image(
         _check_image(spec, engine, image)
         if engine == "docker" and report.machine.uid:
             report.machine.is_rootless = _is_rootless(environ)
+        _check_user(spec, report.machine)
         _ask(spec, report, [*arguments], f"{name}-probe", environ)
     except ContainerError as e:
         report.error, report.hint = str(e), e.hint
@@ -93,7 +91,9 @@ def _image(spec: ContainerSpec, environ: Mapping[str, str]) -> tuple[str, Mappin
             _pull(engine, spec, environ)
             result = commands.run([engine, "image", "inspect", spec.image], environ=environ)
         if result.code != 0:
-            raise _refusal(engine, spec, result, "")
+            error = _refusal(engine, spec, result, "")
+            other = [f"{name}: {errors.words_of(r)}" for name, r in failures if r.code >= 0]
+            raise ContainerError("; ".join([str(error), *other]), error.hint)
         try:
             return engine, json.loads(result.out)[0]
         except (ValueError, LookupError, TypeError) as e:
@@ -118,6 +118,15 @@ def _refusal(engine: str, spec: ContainerSpec, result: CommandResult, what: str)
     return ContainerError(
         f"{engine}: {what}{words}", errors.remedy(result.err or words, engine, spec.image, user)
     )
+
+
+def _check_user(spec: ContainerSpec, machine: ContainerMachine) -> None:
+    """Refuse root, where what it writes could not be read by who starts the run."""
+    if spec.user == "root" and machine.uid and not machine.is_rootless:
+        raise ContainerError(
+            f"`user: root`: the run's files would be root's, not {machine.name}'s",
+            "`user: me`; or let the image have what the job installs as root",
+        )
 
 
 def _check_image(spec: ContainerSpec, engine: str, image: Mapping[str, object]) -> None:
@@ -149,8 +158,7 @@ def _ask(
     environ: Mapping[str, str],
 ) -> None:
     """Run the probe in a container of the image, and complete the report. Raises ContainerError."""
-    with open(os.path.join(FOLDER, "start", "start_probe.py"), encoding="utf-8") as file:
-        source = file.read() + _EXTRA
+    source = read_data("start/start_probe.py").decode() + _EXTRA
     names = [package.replace("-", "_") for package in RECORDED]
     words = ["bash", "-c", 'exec "$0" "$@"', spec.python, "-I", "-S", "-c", source, *arguments]
     words += [name for name in names if name not in arguments[3:]]

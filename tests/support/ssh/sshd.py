@@ -75,8 +75,12 @@ class Sshd:
         address: str = "127.0.0.1",
         port: int | None = None,
         before: Sequence[str] = (),
+        own_pids: bool = True,
     ) -> None:
-        """`shells` are the users' (root, alice); `before` are words such as `ip netns exec n1`."""
+        """`shells` are the users' (root, alice); `before` are words such as `ip netns exec n1`.
+
+        `own_pids`: whether root gives it a pid namespace, as another machine has one.
+        """
         # not below pytest's folder: nobody but its owner may enter that one
         self.folder = Path(tempfile.mkdtemp(prefix="sshd-"))
         self.folder.chmod(0o711)
@@ -92,6 +96,7 @@ class Sshd:
         self._shells = dict(shells or {})
         self._pam = pam
         self._before = tuple(before)
+        self._own_pids = own_pids
         self._process: subprocess.Popen[bytes] | None = None
         for user in self.users:
             self._home(user)
@@ -309,7 +314,8 @@ class Sshd:
             (modules / "sshd").write_text("\n".join(self._pam) + "\n")
             mounts.append(f"mount --bind {modules} /etc/pam.d")
         script = " && ".join([*mounts, f"exec {shlex.join(server)}"])
-        namespaces = ["--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]
+        namespaces = ["--mount", "--fork", "--kill-child"]
+        namespaces += ["--pid", "--mount-proc"] if self._own_pids else []
         return ["unshare", *namespaces, "sh", "-c", script]
 
     def _users(self) -> dict[str, str]:

@@ -23,6 +23,7 @@ from safelaunch.errors import ConfigError
 from safelaunch.runs import store
 from safelaunch.runs.access import LocalRun
 from safelaunch.runtime import processes
+from safelaunch.runtime.containers import container_end
 from safelaunch.start import local
 from safelaunch.start.caller import caller
 
@@ -116,4 +117,5 @@ def _foreground(
     for writer in (started.supervisor, started.recorder):
         while writer and processes.is_alive(writer) and time.monotonic() < deadline:
             time.sleep(0.01)
+    container_end.await_removal(started.run.node_dir)
     return 130 if signals and signals[0] == signal.SIGINT else code
