@@ -37,6 +37,7 @@ from safelaunch.model import (
     BUILT_IN,
     PEER_GRACE,
     Args,
+    Container,
     EnvVar,
     Host,
     Interpreter,
@@ -164,10 +165,6 @@ def resolve(
     if chosen is not None:
         values[chosen.name], paths = chosen.request, chosen.paths
     is_elsewhere = flags.remote or (chosen is not None and chosen.reader.OWN_FILES)
-    if "container" in values:
-        from safelaunch.config.hosts_file.mounts import place_mounts
-
-        values["container"] = place_mounts(values["container"], paths.planned)
     sync: Sync = values.get("sync", Sync())
     job = replace(
         _job({"name": default_name, **values}, origins, paths, tree, engine),
@@ -421,10 +418,19 @@ def _job(
         slurm=values.get("slurm"),
         kubernetes=values.get("kubernetes"),
         engine=engine,
-        container=values.get("container"),
+        container=_container(values, paths),
     )
     _check_names(job, tree)
     return job
+
+
+def _container(values: dict[str, Any], paths: Paths) -> Container | None:
+    block: Container | None = values.get("container")
+    if block is None:
+        return None
+    from safelaunch.config.hosts_file.mounts import place_mounts
+
+    return place_mounts(block, paths.planned)
 
 
 def _launcher(values: dict[str, Any], origins: dict[str, Origin], where: Origin) -> str:

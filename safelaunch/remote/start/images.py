@@ -38,7 +38,7 @@ def ask_images(
             return report
         spec, arguments = container.probe_request(node, run_id, report.home, report.base)
         answer = machines[rank].agent.call(
-            "start.probe_image",
+            "containers.probe",
             spec=spec.to_json(),
             arguments=arguments,
             name=container_name(run_id, node.node_rank),

@@ -36,6 +36,7 @@ SERVICES = {
     "network": "agent.network",
     "shared": "agent.shared_filesystem",
     "facts": "facts.probe",
+    "containers": "containers.image_probe",
     "receive": "transfer.receive",
     "send": "transfer.send",
     "trees": "transfer.run_trees",

@@ -2,7 +2,7 @@
 
 # ruff: noqa: ARG001 - all verbs have one signature
 
-# ruff: noqa: PLC0415 - what asks an engine, Slurm or docker: few machines have one
+# ruff: noqa: PLC0415 - what asks an engine: few machines have one
 
 from __future__ import annotations
 
@@ -58,17 +58,6 @@ def start(request: Message, link: Link) -> Message:
     return starter.start(request, b"".join(link.pieces()), os.environ, home()).to_json()
 
 
-def probe_image(request: Message, link: Link) -> Message:
-    """Return what docker or podman says of the container of a run."""
-    from safelaunch.runtime.containers import image_probe
-    from safelaunch.runtime.records import ContainerSpec
-
-    spec = ContainerSpec.from_json(request["spec"])
-    environ = starter.without_own(os.environ)
-    report = image_probe.probe_image(spec, request["arguments"], str(request["name"]), environ)
-    return report.to_json()
-
-
 def undo(request: Message, link: Link) -> Message:
     """Remove what a start has made so far."""
     starter.undo(str(request["id"]), int(request["node"]))
@@ -121,7 +110,6 @@ def sweep(request: Message, link: Link) -> Message:
 
 VERBS = {
     "look": machine_state,
-    "probe_image": probe_image,
     "start": start,
     "undo": undo,
     "submit": submit,

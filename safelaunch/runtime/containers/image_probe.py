@@ -20,6 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from safelaunch.runtime.agent.wire import Link, Message
     from safelaunch.runtime.commands import CommandResult
 
 ENGINES = ("docker", "podman")  # in this order, where none is named
@@ -230,3 +231,14 @@ def _check_place(engine: str, values: Mapping[str, str]) -> None:
             f"the containers of {engine} do not see the processes of this machine",
             "start safelaunch on the machine itself, not inside of a container",
         )
+
+
+def answer(request: Message, link: Link) -> Message:
+    """Return what the engine of this machine says of a container, to a client of the agent."""
+    del link
+    spec = ContainerSpec.from_json(request["spec"])
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("SAFELAUNCH_")}
+    return probe_image(spec, request["arguments"], str(request["name"]), environ).to_json()
+
+
+VERBS = {"probe": answer}

@@ -377,9 +377,11 @@ class Attempt:
     def _ends_with_step(self) -> bool:
         """Whether what has ended the launcher may be the signal that has come to the supervisor.
 
-        An engine signals all processes of a step at once (scancel(1)): which dies first is chance.
+        An engine signals all processes of a step at once (scancel(1)), and podman all of a
+        container: which dies first is chance.
         """
-        return self.run.engine is not None and self.wait_status not in (None, 0)
+        is_step = self.run.engine is not None or self.run.container is not None
+        return is_step and self.wait_status not in (None, 0)
 
     def _await_signal(self, wakeup: int) -> None:
         """Wait a moment for a signal to this process that the launcher may have had first."""
