@@ -38,6 +38,7 @@ MODULES = (
     "project.shell_script",
     "project.models",
     "project.data_files",
+    "environment.image",
     "environment.torch_nccl",
     "environment.packages",
     "environment.dependencies",

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from safelaunch.checks.context import CheckContext, HostContext
 
 
+IN_IMAGE = ("image", "secrets", "variables", "plan")  # of the environment of a container too
+OF_INTERPRETER = ("module", "imports", "shadowed", "flags", "default-config")
+
+
 class HostReply(NamedTuple):
     """What a host answered: its facts, the parts of its answer, and the questions in them."""
 
@@ -113,9 +117,21 @@ def run_check(check: Check, context: CheckContext) -> list[CheckResult]:
 
 
 def _selected(context: CheckContext) -> Iterator[Check]:
+    plan = context.plan
+    in_image = plan is not None and any(node.container is not None for node in plan.nodes)
     for check in registry.declared(is_quick=context.is_quick):
-        if context.plan is not None or not check.job:
+        is_applicable = plan is not None or not check.job
+        if is_applicable and not (in_image and _is_of_interpreter(check)):
             yield check
+
+
+def _is_of_interpreter(check: Check) -> bool:
+    """Whether a check reads packages of an interpreter, or the caller's home folder.
+
+    On its machine neither is what a job in a container has.
+    """
+    is_environment = check.family == "environment" and check.id not in IN_IMAGE
+    return is_environment or check.id in OF_INTERPRETER
 
 
 def _answers(check: Check, host: HostContext | None, context: CheckContext) -> list[Answer]:

@@ -127,12 +127,17 @@ def bind_mounts(container: Container, facts: Facts) -> Container:
     return replace(container, mounts=mounts)
 
 
-def with_folder(container: Container, path: str) -> Container:
-    """Return the container with one more folder of the machine, for writing."""
+def with_folder(container: Container, path: Word) -> Container:
+    """Return the container with one more folder of the machine, for writing.
+
+    What it already sees of that folder is then no mount of its own, from which nothing can be moved
+    to another.
+    """
     mount = Mount(path)
     if path == "/" or any(_covers(other, mount) for other in container.mounts):
         return container
-    return replace(container, mounts=(mount, *container.mounts))
+    others = [other for other in container.mounts if not _covers(mount, other)]
+    return replace(container, mounts=(mount, *others))
 
 
 def spec_of(node: NodePlan, home: Word) -> ContainerSpec:

@@ -39,6 +39,7 @@ _LABEL = 22  # columns of a check's name
 @shared.profile_option
 @shared.set_option
 @click.option("--hosts", "hosts_path", metavar="FILE", help="Hosts file instead of your own.")
+@click.option("--container", metavar="IMAGE", help="Check the job in a container of this image.")
 @click.option("--smoke", is_flag=True, help="Check the job with its `smoke:` block applied.")
 @click.option("--deep", is_flag=True, help="Also import torch; check its versions and GPUs.")
 @click.option("--save", is_flag=True, help="Write NCCL's and torch's versions into the hosts file.")
@@ -125,6 +126,7 @@ def _context(
         options["sets"],
         options["hosts_path"],
         smoke=options["smoke"],
+        container=options["container"],
         only_checked=True,
     )
     resolved = None if names else resolve_target(files, line, flags)

@@ -52,8 +52,7 @@ def command(job: tuple[str, ...], **options: Any) -> int:
     if plan.engine is not None:
         return _submit(plan, options)
     checks = None
-    in_container = any(node.container is not None for node in plan.nodes)
-    if not options["no_check"] and not in_container:  # they are about this machine's Python
+    if not options["no_check"]:
         from safelaunch.checks import quick
         from safelaunch.remote.hosts.probe_facts import active_python
 

@@ -6,9 +6,11 @@ import posixpath
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from safelaunch.model import Slot, text
 from safelaunch.plan.container import container_name, with_folder
 from safelaunch.remote.parallel import together
 from safelaunch.runtime.containers.image_probe import ContainerReport
+from safelaunch.runtime.transfer import manifest
 from safelaunch.start import container
 
 if TYPE_CHECKING:
@@ -57,11 +59,13 @@ def ask_images(
 def with_place(plan: Plan, rank: int, code: CodeFolder) -> Plan:
     """Return the plan whose container sees the project's folder beside a run's own copy of it.
 
-    The copy has links into that folder, and what the run makes moves there. Between two mounts
-    nothing can be moved, so the container sees the folder of both.
+    The copy has links into that folder, and what the run makes moves there, by the manifests of
+    both. Between two mounts nothing can be moved, so the container sees the folder of both.
     """
     node = plan.nodes[rank]
     if not code.tree or node.container is None:
         return plan
-    node = replace(node, container=with_folder(node.container, posixpath.dirname(code.place)))
+    container = with_folder(node.container, posixpath.dirname(code.place))
+    container = with_folder(container, text(Slot.STORE, f"/{manifest.FOLDER}"))
+    node = replace(node, container=container)
     return replace(plan, nodes=(*plan.nodes[:rank], node, *plan.nodes[rank + 1 :]))

@@ -66,8 +66,13 @@ def settle(
             _record_failure(node_dir, run, end)
     except OSError:
         pass  # a full disk: the next look asks again, or says `lost`
-    _call(run.container, "rm", "-f", run.container.name)
+    remove(run.container)
     return end
+
+
+def remove(container: ContainerStart) -> None:
+    """Remove a container, if it is there."""
+    _call(container, "rm", "-f", container.name)
 
 
 def reason(end: ContainerEnd, container: ContainerStart) -> str:

@@ -79,6 +79,7 @@ def main(node_dir: str) -> int:
     if status is None or status.supervisor is None:
         _say_why(node_dir, run.container, code)
     container_end.settle(node_dir, memory.proof())
+    container_end.remove(run.container)  # also where a start was undone, and its folder is gone
     json_files.remove(os.path.join(node_dir, JobEnvironment.FILE))  # where nothing has read it
     backends.clean_up(run)
     return 0

@@ -150,6 +150,7 @@ KINDS: dict[str, Callable[..., Any]] = {
                 "hub",
                 "size",
                 "kernel",
+                "image",
             ),
         )
     },

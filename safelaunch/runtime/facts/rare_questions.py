@@ -1,9 +1,9 @@
-"""Answers to rarer questions of checks (questions.py): servers, checkpoints, caches, the kernel.
+"""Answers to rarer questions of checks (questions.py): servers, checkpoints, caches, images.
 
 Nothing is changed; `reach` opens a connection and closes it without a word.
 """
 
-# ruff: noqa: PLC0415 - socket: few ask
+# ruff: noqa: PLC0415 - socket, containers: few ask
 
 from __future__ import annotations
 
@@ -194,3 +194,25 @@ def _iommu(folder: str) -> dict[str, str]:
         if kind:
             types[bus] = kind
     return types
+
+
+def image(cwd: str, name: str, spec: str, folder: str) -> dict[str, Any]:
+    """Return what docker or podman says of a container, and `absent`, mounts that are not here.
+
+    `spec` is the container as JSON, with `folder` where safelaunch's own is meant.
+    """
+    import json
+
+    from safelaunch.runtime.containers import image_probe
+    from safelaunch.runtime.records import ContainerSpec
+
+    own = safelaunch_home.home()
+    record = ContainerSpec.from_json(json.loads(spec.replace(folder, own)))
+    for mount in record.mounts:
+        mount.source = os.path.expanduser(mount.source)
+    inside = (record.home, os.path.join(own, "runs"))  # the probe makes these
+    absent = [m.source for m in record.mounts if not os.path.exists(m.source)]
+    absent = [path for path in absent if path not in inside]
+    record.mounts = [mount for mount in record.mounts if mount.source not in absent]
+    report = image_probe.probe_image(record, ["1", cwd, ""], name, os.environ)
+    return {**report.to_json(), "absent": absent}

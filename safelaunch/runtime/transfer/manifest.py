@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 VERSION = 2
 _SLACK = 1000  # lines of the journal beyond its entries before it is rewritten
+FOLDER = "sync"  # of manifests, in safelaunch's folder
 
 
 class ManifestEntry:
@@ -197,7 +198,7 @@ def _line(line: bytes) -> Any:
 def record_path(home: str, target: bytes) -> str:
     """Return the path of the records of a folder, without a suffix."""
     name = hashlib.blake2b(target, digest_size=12).hexdigest()
-    return os.path.join(home, "sync", name)
+    return os.path.join(home, FOLDER, name)
 
 
 def load(home: str, target: bytes) -> Manifest:
@@ -224,7 +225,7 @@ def owner(home: str, target: bytes) -> str:
 
 def heads(home: str) -> dict[str, Head]:
     """Return {path of the manifest: its head} of all folders."""
-    folder = os.path.join(home, "sync")
+    folder = os.path.join(home, FOLDER)
     try:
         names = [name for name in os.listdir(folder) if name.endswith(".jsonl")]
     except OSError:

@@ -63,3 +63,15 @@ def test_an_image_that_the_host_lacks_refuses_the_start(far: Place) -> None:
     refused = far.cli("remote", "--host", "gpu1", "--container", "none:1", job, code=3)
     assert "pull none:1" in refused.stderr
     assert far.json("ps")["runs"] == []
+
+
+def test_what_a_run_makes_in_its_own_copy_moves_into_the_projects_folder(
+    far: Place, machine: Sshd
+) -> None:
+    first = far.json("remote", "--host", "gpu1", far.job(FOREVER, "first", python=None))["id"]
+    program = "import os\nos.mkdir('out')\nopen('out/made', 'w').close()\n"
+    second = far.job(program, "second", python=None)
+    far.write("first.py", FOREVER + "# edited while the first runs\n")
+    far.cli("remote", "--host", "gpu1", "--follow", second)
+    far.cli("stop", str(first))
+    assert (machine.home() / "safelaunch" / "project" / "out" / "made").exists()

@@ -42,9 +42,7 @@ def start(resolved: Resolved, options: dict[str, Any]) -> int:
     check_output(options, "remote")
     plan = make_plan(resolved)
     checks = None
-    # a login node trains nothing, and in a container nothing of the host's own Python counts
-    in_container = any(node.container is not None for node in plan.nodes)
-    if not options["no_check"] and plan.engine is None and not in_container:
+    if not options["no_check"] and plan.engine is None:  # a login node trains nothing
         context = machines.for_plan(resolved, plan, os.environ, is_quick=True)
         checks = Checks(context, report)
     by = caller(os.environ)
