@@ -7,7 +7,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.errors import ConfigError
-from safelaunch.model import Container, Mount, Origin, Slot, bind_word, parent_path, text
+from safelaunch.model import (
+    Container,
+    Kubernetes,
+    Mount,
+    Origin,
+    Slot,
+    bind_word,
+    parent_path,
+    text,
+)
 from safelaunch.runtime.containers.command_line import (
     HOME,
     VARIABLES,
@@ -35,8 +44,8 @@ def block_of(job: Job, host: Host) -> Container | None:
     """
     base = None if host.container is None or host.container.off else host.container
     own = job.container
-    if own is not None and own.off:
-        return None
+    if (own is not None and own.off) or isinstance(job.request, Kubernetes):
+        return None  # whose own block names the image
     block = own if base is None else base if own is None else own.over(base)
     if block is None:
         return None

@@ -270,8 +270,7 @@ CONTAINER = Schema(
 # of each group sbatch takes one
 EXCLUSIVE_KEYS = (("mem", "mem_per_gpu", "mem_per_cpu"), ("cpus_per_gpu", "cpus_per_task"))
 BLOCKS = {
-    schema.name: schema
-    for schema in (SUCCESS, HANG, RECOVERY, NEEDS, SLURM, KUBERNETES, CONTAINER)
+    schema.name: schema for schema in (SUCCESS, HANG, RECOVERY, NEEDS, SLURM, KUBERNETES, CONTAINER)
 }
 
 

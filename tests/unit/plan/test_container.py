@@ -95,6 +95,12 @@ def test_a_container_inside_a_slurm_job_is_refused(tmp_path: Path) -> None:
         node(tmp_path, "torch:2", None, Flags(engine="slurm"), profile="cpu")
 
 
+def test_kubernetes_has_an_image_of_its_own(tmp_path: Path) -> None:
+    keys: dict[str, Any] = {"kubernetes": {"image": "b:2", "workdir": "/w"}, "profile": "cpu"}
+    keys |= {"script": "t.py", "env_from": []}
+    assert node(tmp_path, "a:1", None, Flags(engine="kubernetes"), **keys).container is None
+
+
 # -- what it sees
 
 
