@@ -66,12 +66,15 @@ def test_an_image_that_the_host_lacks_refuses_the_start(far: Place) -> None:
 
 
 def test_what_a_run_makes_in_its_own_copy_moves_into_the_projects_folder(
-    far: Place, machine: Sshd
+    far: Place, machine: Sshd, engine: Engine
 ) -> None:
     first = far.json("remote", "--host", "gpu1", far.job(FOREVER, "first", python=None))["id"]
-    program = "import os\nos.mkdir('out')\nopen('out/made', 'w').close()\n"
+    program = f"import os\nos.mkdir('out')\nopen('out/{engine.name}', 'w').close()\n"
     second = far.job(program, "second", python=None)
     far.write("first.py", FOREVER + "# edited while the first runs\n")
     far.cli("remote", "--host", "gpu1", "--follow", second)
     far.cli("stop", str(first))
-    assert (machine.home() / "safelaunch" / "project" / "out" / "made").exists()
+    pattern = f"*/out/{engine.name}"
+    files = {path.resolve() for path in (machine.home() / "safelaunch").glob(pattern)}
+    assert len(files) == 1  # in the copy there is a link to it
+    assert ".second-" not in str(files)
