@@ -251,6 +251,36 @@ class Mounts:
         return json_types.either(text, json_types.listed(text))
 
 
+# options of `docker run` that the plan sets itself, or that would part a container from its run;
+# with what says the same, where there is such a key
+_OWN_OPTIONS = {
+    **dict.fromkeys(("--user", "-u"), "write `user: root`, or leave it out for your own uid"),
+    **dict.fromkeys(("--shm-size", "--ipc"), "write `shm: 64GiB`, or `shm: host`"),
+    **dict.fromkeys(("--pull",), "write `pull: missing`"),
+    **dict.fromkeys(
+        (
+            *("--name", "--pid", "--network", "--net", "--entrypoint", "--rm", "--restart"),
+            *("--detach", "-d", "--interactive", "-i", "--tty", "-t", "-it", "-ti", "--init"),
+            "--log-driver",
+        ),
+        "leave it out: the plan sets it, so that the run is owned to its end",
+    ),
+}
+
+
+class EngineOptions(WordsType):
+    """Further words of `docker run` or `podman run`: `[--memory=200g, --cap-add, SYS_NICE]`."""
+
+    def read(self, node: Node) -> tuple[str, ...]:
+        """Return the words. Raises ConfigError for those that the plan has."""
+        words = super().read(node)
+        for word, item in zip(words, node.items, strict=True):
+            hint = _OWN_OPTIONS.get(word.partition("=")[0])
+            if hint is not None:
+                raise ConfigError(f"`{word}` of a container", where=item.origin, hint=hint)
+        return words
+
+
 _IMAGE = Text("an image", r"[^\s-]\S*", "is no image: no blanks, no `-` first")
 _ENGINES = ("docker", "podman")
 _NO_CONTAINER = "off"
@@ -264,7 +294,7 @@ CONTAINER = Schema(
         Key("user", Choice(("me", "root")), "who it runs as: me (default), or root"),
         Key("python", _IMAGE_PYTHON, "the image's interpreter; default: python3"),
         Key("pull", Choice(("never", "missing", "always")), "fetch the image; default: never"),
-        Key("options", WordsType(), "further options of docker run or podman run"),
+        Key("options", EngineOptions(), "further options of docker run or podman run"),
     ),
 )
 # of each group sbatch takes one

@@ -101,6 +101,15 @@ def test_kubernetes_has_an_image_of_its_own(tmp_path: Path) -> None:
     assert node(tmp_path, "a:1", None, Flags(engine="kubernetes"), **keys).container is None
 
 
+@pytest.mark.parametrize(
+    ("option", "hint"), [("--user=0", "user: root"), ("--rm", "to its end"), ("--ipc", "shm: host")]
+)
+def test_an_option_that_the_plan_has_is_refused(tmp_path: Path, option: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        node(tmp_path, {"image": "a:1", "options": ["--memory=2g", option]})
+    assert hint in (caught.value.hint or "")
+
+
 # -- what it sees
 
 
