@@ -124,7 +124,8 @@ REPORTED = (
           torch=torch(archs=["sm_70", *CU128]),
           job="launcher: accelerate\nscript: train.py\nprocesses: 4\nprofile: h100\n"
           "mixed_precision: bf16\n"),
-    Setup("flash-attention-missing", "environment", ("asked-packages",), missing=("flash_attn",),
+    Setup("flash-attention-missing", "environment", ("asked-packages",),
+          missing=("flash_attn", "kernels"),
           job=TORCHRUN + "args: {attn_implementation: flash_attention_2}\n"),
     Setup("trl-with-older-libraries", "environment", ("dependencies",),
           files={"train.py": "import trl\n"},
