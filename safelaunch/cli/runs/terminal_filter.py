@@ -36,8 +36,8 @@ class TerminalFilter:
         text = self._partial + data
         partial = _PARTIAL.search(text)
         self._partial = partial[0] if partial else b""
-        if partial:
-            text = text[: partial.start()]
+        if partial:  # its escape ends a string before it, and is left out as one without a sequence
+            text = text[: partial.start()] + partial[0][:1]
         # a string, or a sequence that is none: nothing of it is needed
         if len(self._partial) > _MAX_PARTIAL:
             end = b"\x1b" if self._partial.endswith(b"\x1b") else b""

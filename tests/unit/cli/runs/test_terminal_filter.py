@@ -51,7 +51,8 @@ def test_a_string_that_never_ends_hides_no_more_than_its_line() -> None:
 
 
 def test_a_sequence_begins_behind_a_string_that_is_broken_off() -> None:
-    assert shown(b"\x1b]0;x\x1b[31mred") == b"\x1b[31mred"
+    for pieces in ([b"\x1b]0;x\x1b[31mred"], [b"\x1b]0;x\x1b[", b"31mred"]):
+        assert shown(*pieces) == b"\x1b[31mred"
 
 
 def test_a_lone_escape_is_left_out() -> None:
