@@ -47,7 +47,8 @@ _ARITY = {
     **dict.fromkeys(("env", "genv", "gmca", "mca", "omca", "pmixmca", "prtemca"), 2),
 }  # fmt: skip
 MPIRUN = starter.Starter(
-    OptionSyntax(_ARITY),
+    # Hydra (MPICH, MVAPICH2): genv_fn of mpiexec/utils.c, "not of the form x=foo"
+    OptionSyntax(_ARITY, assignments=frozenset({"env", "genv"})),
     total="-np",
     totals=frozenset({"np", "n", "c"}),
     per_node=frozenset({"N", "npernode", "npersocket", "pernode", "ppn", "ppr"}),

@@ -22,12 +22,14 @@ class OptionSyntax(NamedTuple):
 
     `short` are the letters of a program that reads its line with getopt: `-n8`, `-lu`. Without them
     one dash and two mean the same, and a letter is a name like all others. The value of an
-    `optional` one is a part of its word: `--immediate=60`, `-I60`.
+    `optional` one is a part of its word: `--immediate=60`, `-I60`. That of one of the
+    `assignments` may be `NAME=VALUE` in place of two words.
     """
 
     arity: Mapping[str, int]
     optional: frozenset[str] = frozenset()
     short: Mapping[str, str] = MappingProxyType({})
+    assignments: frozenset[str] = frozenset()
 
     def split(self, words: Sequence[str]) -> tuple[list[LineOption], tuple[str, ...]] | None:
         """Return the options and the words from the program on; None for an unknown option."""
@@ -52,6 +54,8 @@ class OptionSyntax(NamedTuple):
         if name in self.optional:
             return [LineOption(name, (), (words[0],))]
         end = 1 + self.arity.get(name, len(words))
+        if name in self.assignments and "=" in "".join(words[1:2]):
+            end = 2
         if end > len(words):
             return None
         return [LineOption(name, tuple(words[1:end]), tuple(words[:end]))]

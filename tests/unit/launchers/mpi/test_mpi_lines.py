@@ -97,6 +97,11 @@ MEANS: dict[str, tuple[dict[str, object], str]] = {
          "launcher_args": ["-genv", "A", "1", "-hosts", "a,b"]},
         f"mpiexec -n 2 -genv A 1 -hosts a,b {PY} train.py",
     ),
+    "mpirun -np 2 -env A=1 -env B 2 -genv C=3 python train.py": (
+        {"script": "train.py", "processes": "2",
+         "launcher_args": ["-env", "A=1", "-env", "B", "2", "-genv", "C=3"]},
+        f"mpirun -np 2 -env A=1 -env B 2 -genv C=3 {PY} train.py",
+    ),
     "horovodrun -np 4 -H localhost:4 --mpi-args=--oversubscribe python train.py": (
         {"script": "train.py", "processes": "4",
          "launcher_args": ["-H", "localhost:4", "--mpi-args=--oversubscribe"]},
