@@ -100,13 +100,13 @@ def _unmet(host: HostContext, unmet: Sequence[Pin], installed: Mapping[str, str]
     ]
     more = f", and {len(unmet) - _SHOWN} more" if len(unmet) > _SHOWN else ""
     # of pins that contradict each other pip takes none: the later file is nearer to the job
-    wanted: list[Pin] = []
+    pins: list[Pin] = []
     for pin in reversed(unmet):
-        if not any(pin.name == other.name and pin.excludes(other) for other in wanted):
-            wanted.insert(0, pin)
+        if not any(pin.name == other.name and pin.excludes(other) for other in pins):
+            pins.insert(0, pin)
     names = [
         pin.text if pin.has_address else f"{pin.name}{pin.specifier}"
-        for pin in wanted
+        for pin in pins
         if pin.name != "python"
     ]
     build = re.search(r"\+(cu\d+)", " ".join(names))  # PyPI does not have these
@@ -114,7 +114,7 @@ def _unmet(host: HostContext, unmet: Sequence[Pin], installed: Mapping[str, str]
     hints = []
     if unmet[0].name == "python":
         hints.append(f"name a Python {unmet[0].specifier} with `python:`, `venv:` or `conda:`")
-    is_consistent = len(wanted) == len(unmet)
+    is_consistent = len(pins) == len(unmet)
     if files and all(file.endswith(".txt") for file in files) and host.is_local and is_consistent:
         folder = _folders(host)[0]
         words = [w for file in files for w in ("-r", os.path.join(folder, file))] + index
@@ -284,7 +284,7 @@ def _module_questions(host: HostContext) -> Iterator[Question]:
             yield ("module", _SUBSTITUTES[name])
 
 
-def _found(host: HostContext, name: str) -> str | None:
+def _module_or_substitute(host: HostContext, name: str) -> str | None:
     """Return the module that is there, itself or what serves for it."""
     names = [name, _SUBSTITUTES[name]] if name in _SUBSTITUTES else [name]
     return next((each for each in names if host.answer("module", each)["found"]), None)
@@ -294,8 +294,8 @@ def _found(host: HostContext, name: str) -> str | None:
 def needed_packages(host: HostContext) -> list[Answer] | Answer | None:
     """Whether the packages that the job's options need are installed."""
     needed = needed_modules(host)
-    found = {name: _found(host, name) for name in needed}
-    missing = [name for name, module in found.items() if module is None]
+    modules = {name: _module_or_substitute(host, name) for name in needed}
+    missing = [name for name, module in modules.items() if module is None]
     misspelt = list(_misspelt_trackers(host))
     if missing or misspelt:
         return misspelt + [
@@ -308,7 +308,7 @@ def needed_packages(host: HostContext) -> list[Answer] | Answer | None:
             )
             for name in missing
         ]
-    return ok(f"{', '.join(filter(None, found.values()))} found") if needed else None
+    return ok(f"{', '.join(filter(None, modules.values()))} found") if needed else None
 
 
 def _login_questions(host: HostContext) -> Iterator[Question]:

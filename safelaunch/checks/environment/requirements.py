@@ -54,13 +54,13 @@ class Pin(NamedTuple):
 
     def excludes(self, other: Pin) -> bool:
         """Whether no version meets both, as far as exact ones say: `==1.2` and `>=2`."""
-        held = [
+        answers = [
             rest.holds(item.version)
             for pin, rest in ((self, other), (other, self))
             for item in pin.specifier
             if item.operator == "==" and not item.version.endswith(".*")
         ]
-        return bool(held) and not any(held)
+        return bool(answers) and not any(answers)
 
 
 class Pins(NamedTuple):

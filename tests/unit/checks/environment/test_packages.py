@@ -247,8 +247,8 @@ def test_what_serves_in_place_of_a_module_is_enough(
     project: Project, option: str, module: str, substitute: str
 ) -> None:
     job = f"{TORCHRUN}args: {{{option}}}\n"
-    for found, status in ((PRESENT, "ok"), (MISSING, "warn")):
-        answers = {("module", module): MISSING, ("module", substitute): found}
+    for presence, status in ((PRESENT, "ok"), (MISSING, "warn")):
+        answers = {("module", module): MISSING, ("module", substitute): presence}
         (result,) = run_checks(project, "asked-packages", {}, job, answers)
         assert result.status == status
 
