@@ -29,13 +29,14 @@ from safelaunch.runs.engine_run import EngineRun
 from safelaunch.start import local
 from safelaunch.start.caller import caller
 
-__all__ = ["LogRequest", "catalog", "plan", "start", "start_remote"]
+__all__ = ["LogRequest", "catalog", "events", "plan", "start", "start_remote"]
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from safelaunch.model import Plan
     from safelaunch.remote.host_pool import HostPool
+    from safelaunch.remote.runs.follow_events import Event
     from safelaunch.runs.access import RunAccess
 
 
@@ -100,6 +101,25 @@ def start_remote(
         sync=ProjectSync(resolved, is_sent=sync),
     )
     return runs.open(start_prepared(prepared).run)
+
+
+def events(
+    runs: RunCatalog,
+    name: str | None = None,
+    *,
+    since: str | None = None,
+    follow: bool = False,
+    interval: float = 5.0,
+) -> Iterator[Event]:
+    """Yield what happens to a run, or to all: objects with `data` and the `cursor` behind them.
+
+    `runs` is what `catalog` yields; `since` is the cursor of an earlier event. `interval` are the
+    seconds between two events with the steps of a run. Raises RunNotFound, ConfigError.
+    """
+    from safelaunch.remote.runs.follow_events import EventFollower
+
+    follower = EventFollower(runs, since, follows=follow, interval=interval)
+    yield from follower.of_all() if name is None else follower.of_run(runs.find(name).record)
 
 
 @contextlib.contextmanager

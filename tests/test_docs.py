@@ -18,6 +18,7 @@ from safelaunch.config.hosts_file.reader import load_default
 from safelaunch.config.schema.files import HOST, JOB, PROFILE
 from safelaunch.remote.runs.catalog import RunCatalog
 from safelaunch.runs.access import LocalRun
+from safelaunch.runs.events.changes import KINDS
 
 if TYPE_CHECKING:
     import subprocess
@@ -184,3 +185,9 @@ def test_what_the_page_on_python_names_exists() -> None:
 def test_the_reference_of_show_json_is_current() -> None:
     written = show_json_page.PAGE.read_text(encoding="utf-8")
     assert written == show_json_page.page(), "scripts/show-json writes it"
+
+
+def test_the_page_for_programs_describes_every_event() -> None:
+    text = (ROOT / "docs" / "automation.md").read_text(encoding="utf-8")
+    section = text.split("\n## ")[1]
+    assert dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", section, re.MULTILINE)) == KINDS

@@ -71,7 +71,7 @@ def statuses(
                 continue
             waiting.remove((run, pointer))
             own = {host: answer for (at, host), answer in answers.items() if at == path}
-            status = _status(run, pointer.places, own, is_starting=run.id in starting)
+            status = node_statuses(run, pointer.places, own, is_starting=run.id in starting)
             if not brief:
                 _record_clocks(pools[path], run, pointer.places, own, status)
             yield run, status
@@ -102,7 +102,7 @@ def _ask(pool: HostPool, host: str, **request: object) -> Views | HostError:
         return e
 
 
-def _status(
+def node_statuses(
     run: store.Run,
     places: Sequence[NodePlace],
     answers: Mapping[str, Views | HostError],
@@ -207,7 +207,7 @@ def host_runs(
                 if any(_is_elsewhere(run, place, hosts) for place in pointer.places):
                     elsewhere.append(run)
                 else:
-                    runs.append((run, _status(run, pointer.places, answers)))
+                    runs.append((run, node_statuses(run, pointer.places, answers)))
         yielded.update(run.id for run, _ in runs)
         yield HostAnswer(host, answer if isinstance(answer, HostError) else None, runs)
     return elsewhere

@@ -62,12 +62,18 @@ class NodeView(Record):
 
 def runs(request: Message, link: Link) -> Message:
     """Return {run id: {node: view}} of the runs of this machine, or of those in `ids`."""
-    result: Message = {}
     folder = os.path.join(home(), "runs")
     try:
         ids = request.get("ids") or os.listdir(folder)
     except OSError:
         ids = []
+    return {"runs": views(ids, request)}
+
+
+def views(ids: Sequence[str], request: Message) -> Message:
+    """Return {run id: {node: view}} of runs of this machine; `request` is that of `view`."""
+    result: Message = {}
+    folder = os.path.join(home(), "runs")
     current.watch([os.path.join(folder, run_id) for run_id in ids])
     for run_id in ids:
         try:
@@ -75,15 +81,15 @@ def runs(request: Message, link: Link) -> Message:
         except OSError:
             continue
         own = current.engine_nodes(os.path.join(folder, run_id))
-        views = {
+        shown = {
             name[5:]: view(os.path.join(folder, run_id, name), request, own.get(name))
             for name in names
         }
         # a pointer to a run of another machine has no view
-        nodes = {number: node.to_json() for number, node in views.items() if node is not None}
+        nodes = {number: node.to_json() for number, node in shown.items() if node is not None}
         if nodes:
             result[run_id] = nodes
-    return {"runs": result}
+    return result
 
 
 def view(node_dir: str, request: Message, own: EngineNode | None = None) -> NodeView | None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 SERVICES = {
     "start": "agent.start",
     "runs": "agent.runs",
+    "events": "agent.events",
     "network": "agent.network",
     "shared": "agent.shared_filesystem",
     "facts": "facts.probe",
