@@ -15,6 +15,7 @@ from safelaunch.runs.node_files import LocalFiles
 from safelaunch.runtime import backends, run_state
 from safelaunch.runtime.agent import runs as agent_runs
 from safelaunch.runtime.logs import reader
+from safelaunch.runtime.logs.selection import LogPart, select
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -34,10 +35,18 @@ class LogRequest(NamedTuple):
     follow: bool = False
     node: int | None = None  # None: of all nodes
     final_lines: bool = False  # of a line that overwrites itself only the last state
+    text: str | None = None  # only lines that contain it, as it is written
+    max_bytes: int | None = None  # at most so many bytes of the end, unless it is followed
+
+    @property
+    def selection(self) -> LogPart:
+        """The part of the log that is read where it lies."""
+        return LogPart(self.tail, self.text, None if self.follow else self.max_bytes)
 
     def to_json(self) -> dict[str, Any]:
         """Return what the agent on a host is asked."""
-        return {key: getattr(self, key) for key in ("which", "attempt", "tail", "follow")}
+        keys = ("which", "attempt", "follow")
+        return {**{key: getattr(self, key) for key in keys}, **self.selection._asdict()}
 
 
 class HostAnswer(NamedTuple):
@@ -183,15 +192,19 @@ class LocalRun(RunAccess):
         path = reader.log_path(self.record.node_dir, request.which, request.attempt)
         if not request.follow and not os.path.isfile(path):
             raise MissingLogError(f"{self.id} has no such log")
-        position = 0 if request.tail is None else reader.last_lines(path, request.tail)
 
         def is_over() -> bool:
             status = self.status()
             on_status(status)
             return self.is_over(status)
 
-        node_dir, start = self.record.node_dir, (request.attempt, position)
-        pieces = reader.follow_attempts(node_dir, request.which, start, is_over, on=request.follow)
+        def read(position: int) -> Iterator[tuple[int, int, bytes]]:
+            node_dir, start = self.record.node_dir, (request.attempt, position)
+            return reader.follow_attempts(
+                node_dir, request.which, start, is_over, on=request.follow
+            )
+
+        pieces = select(path, request.selection, (request.attempt, 0), read, follows=request.follow)
         yield from with_attempt_lines(request.attempt, pieces)
 
     def files(self, node: int) -> LocalFiles:

@@ -13,6 +13,7 @@ from safelaunch.runtime import run_state
 from safelaunch.runtime.agent import runs as agent_runs
 from safelaunch.runtime.engines import current
 from safelaunch.runtime.logs import reader
+from safelaunch.runtime.logs.selection import select
 from safelaunch.runtime.records import NodePlace
 
 if TYPE_CHECKING:
@@ -103,8 +104,7 @@ class EngineRun(LocalRun):
                 raise
         path = self._batch_log(request)
         if path is not None:
-            position = 0 if request.tail is None else reader.last_lines(path, request.tail)
-            for _, data in reader.follow_file(path, lambda: False, position):
+            for _, _, data in select(path, request.selection, (1, 0), reader.whole_file(path)):
                 yield data
 
     def _batch_log(self, request: LogRequest) -> str | None:
@@ -121,6 +121,7 @@ class EngineRun(LocalRun):
             return
         from safelaunch.runs import merged_log
 
+        request = merged_log.share(request, places)
         pieces = merged_log.pieces(
             places, lambda place: self._pieces(place.node, request, on_status), lambda _: None
         )
@@ -142,12 +143,16 @@ class EngineRun(LocalRun):
         path = reader.log_path(node_dir, request.which, request.attempt)
         if not request.follow and not os.path.isfile(path):
             raise MissingLogError(f"{self.id} has no such log")
-        position = 0 if request.tail is None else reader.last_lines(path, request.tail)
 
         def is_over() -> bool:
             status = self.status()
             on_status(status)
             return status.state in run_state.ENDED or self.is_over(status)
 
-        start = (request.attempt, position)
-        return reader.follow_attempts(node_dir, request.which, start, is_over, on=request.follow)
+        def read(position: int) -> Iterator[tuple[int, int, bytes]]:
+            start = request.attempt, position
+            return reader.follow_attempts(
+                node_dir, request.which, start, is_over, on=request.follow
+            )
+
+        return select(path, request.selection, (request.attempt, 0), read, follows=request.follow)

@@ -62,6 +62,13 @@ def pieces(
             report(f"[the log of {place.host} is left out: {data.message}]")
 
 
+def share(request: LogRequest, places: Sequence[NodePlace]) -> LogRequest:
+    """Return the request for each of the nodes: all of them share the bytes that are allowed."""
+    if request.max_bytes is None or request.follow:
+        return request
+    return request._replace(max_bytes=request.max_bytes // len(places))
+
+
 def lines(
     places: Sequence[NodePlace],
     request: LogRequest,

@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 @click.argument("run", required=False, shell_complete=complete_run)
 @click.option("--follow", "-f", is_flag=True, help="Continue until the run has ended.")
 @click.option("--tail", type=click.IntRange(0), metavar="N", help="Start with the last N lines.")
+@click.option("--grep", "text", metavar="TEXT", help="Only lines that contain TEXT, as it is.")
+@click.option(
+    "--max-bytes",
+    type=click.IntRange(1),
+    metavar="N",
+    help="At most N bytes: the last ones; with --follow the first, and it ends then.",
+)
 @click.option("--raw", is_flag=True, help="Print unchanged bytes, escape sequences included.")
 @click.option("--rank", type=click.IntRange(0), metavar="N", help="Only this rank's own log.")
 @click.option("--launcher", is_flag=True, help="Only the launcher's own output.")
@@ -33,7 +40,11 @@ if TYPE_CHECKING:
     "--attempt", type=click.IntRange(1), metavar="N", help="Attempt; default: the newest."
 )
 def command(run: str | None, **options: Any) -> int:
-    """Print or follow a run's log. Ctrl-C stops following; the job keeps running."""
+    """Print or follow a run's log. Ctrl-C stops following; the job keeps running.
+
+    --grep takes a text, no pattern, and --tail then counts the lines that contain it. Both, and
+    --max-bytes, are applied where the log is: from a host only those lines are sent.
+    """
     access = catalog().find(run)
     rank, follows = options["rank"], options["follow"]
     access.status()  # updates the attempts and ranks that are recorded here of a run on hosts
@@ -46,29 +57,50 @@ def command(run: str | None, **options: Any) -> int:
         node = store.node_of(access.record, rank)
     raw = options["raw"]
     at_once = raw or (follows and sys.stdout.isatty())
-    request = LogRequest(attempt, which, options["tail"], follows, node, final_lines=not at_once)
-    write, is_empty = stdout_writer(at_once, unfiltered=raw), True
+    text, max_bytes = options["text"], options["max_bytes"]
+    request = LogRequest(
+        *(attempt, which, options["tail"], follows, node),
+        final_lines=not at_once,
+        text=text,
+        max_bytes=max_bytes,
+    )
     try:
-        for data in follow.follow_log(access, request):
-            write(data)
-            is_empty = False
-        write(b"")
+        has_bytes, is_cut = _write(access, request, at_once=at_once, raw=raw)
     except MissingLogError:
         raise _no_log(access, options) from None
     except KeyboardInterrupt:
         say(f"\n{access.id} keeps running")
         return 130
+    if is_cut:
+        say(f"[safelaunch: --max-bytes is reached; the log of {access.id} may go on]")
+        return 0
     status = access.status()
     if follows:
         say(follow.headline(access, status))
     elif which is None:
         follow.report_truncation(access, status)
     missing = follow.missing_output(status)
-    if is_empty and not (missing or follows) and options["tail"] != 0:
-        missing = [f"{access.id} has printed nothing there ({follow.short_state(status)})"]
+    if not has_bytes and not (missing or follows) and options["tail"] != 0:
+        what = "printed nothing there" if text is None else f"no such line there: `{text}`"
+        missing = [f"{access.id} has {what} ({follow.short_state(status)})"]
     for line in missing:
         say(line)
     return 0
+
+
+def _write(run: RunAccess, request: LogRequest, *, at_once: bool, raw: bool) -> tuple[bool, bool]:
+    """Write a log; return whether it has bytes, and whether it ended at those that are allowed."""
+    write = stdout_writer(at_once, unfiltered=raw)
+    left, has_bytes = request.max_bytes if request.follow else None, False
+    for data in follow.follow_log(run, request):
+        write(data if left is None else data[:left])
+        has_bytes = True
+        if left is not None:
+            left -= len(data)
+            if left <= 0:
+                break
+    write(b"")
+    return has_bytes, left is not None and left <= 0
 
 
 def _attempt(run: RunAccess, number: int | None) -> int:

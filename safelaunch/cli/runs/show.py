@@ -14,6 +14,7 @@ from safelaunch.cli.connections import catalog
 from safelaunch.cli.output import print_json, terminal_width
 from safelaunch.cli.runs import follow, progress
 from safelaunch.cli.runs.failure_block import labelled, with_label
+from safelaunch.runs import brief as short
 from safelaunch.runs import store
 from safelaunch.runtime import backends
 from safelaunch.runtime.plain_text import printable, shortened
@@ -34,28 +35,33 @@ _MAX_WARNINGS = 3  # of NCCL
 
 @click.command("show")
 @click.argument("run", required=False, shell_complete=complete_run)
+@click.option("--brief", is_flag=True, help="How it is, in a few lines; with --json under 10 KB.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(run: str | None, as_json: bool) -> int:
+def command(run: str | None, brief: bool, as_json: bool) -> int:
     """Show one run: state, exit code, processes, progress, failure, versions, files."""
     access = catalog().find(run)
     record, status = access.record, access.status()
     shown = store.show(record, status, access.ranks(), access.failure(status))
     if as_json:
-        print_json(shown.to_json())
+        print_json(short.brief(shown) if brief else shown.to_json())
         return 0
     click.echo(follow.headline(access, follow.without_repeats(access, status)))
     lines = follow.reasons(access, status)
-    rows = [
-        *_nodes(record, status),
-        *_attempts(status),
-        *_progress(access, status),
-        *_job(record, status),
-        *_processes(shown, follow.is_waiting(status)),
-        *_trees(shown),
-        *_nccl(status),
-        *_provenance(record),
-        *_files(access, status, has_log=any(line.startswith("log ") for line in lines)),
-    ]
+    rows = (
+        [*_progress(access, status)]
+        if brief
+        else [
+            *_nodes(record, status),
+            *_attempts(status),
+            *_progress(access, status),
+            *_job(record, status),
+            *_processes(shown, follow.is_waiting(status)),
+            *_trees(shown),
+            *_nccl(status),
+            *_provenance(record),
+            *_files(access, status, has_log=any(line.startswith("log ") for line in lines)),
+        ]
+    )
     width = terminal_width() - 2  # the lines are indented
     previous = ""
     for label, text, max_lines in rows:

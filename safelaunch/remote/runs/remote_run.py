@@ -150,6 +150,7 @@ class RemoteRun(RunAccess):
             from safelaunch.runs import merged_log
 
             pool, places = self.pool, self._named_places()
+            request = merged_log.share(request, places)
             if store.is_on_engine(self.record):  # behind one login node, whose agent reads them all
                 nodes, login = [place.node for place in places], self.pointer.places[0].host
                 pieces = stream_log.pieces_of_nodes(pool, self.record, login, nodes, request)

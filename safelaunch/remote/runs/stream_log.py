@@ -43,7 +43,7 @@ def pieces(
     for piece in _messages(pool, run, place.host, request, ask):
         head, data = piece[: agent_runs.AT.size], piece[agent_runs.AT.size :]
         attempt, position = agent_runs.AT.unpack(head)
-        words |= {"attempt": attempt, "position": position, "tail": None}
+        words |= {"attempt": attempt, "position": position, "tail": None, "max_bytes": None}
         if data:
             yield attempt, position, data
 
@@ -52,7 +52,7 @@ def pieces_of_nodes(
     pool: HostPool, run: Run, host: str, nodes: Sequence[int], request: LogRequest
 ) -> Iterator[tuple[int, int, bytes]]:
     """Yield node, attempt and bytes of the logs of several nodes behind one host, as they come."""
-    own = {"attempt": request.attempt, "position": 0, "tail": request.tail}
+    own = {"attempt": request.attempt, "position": 0, **request.selection._asdict()}
     marks: dict[int, dict[str, Any]] = {node: dict(own) for node in nodes}
 
     def ask(session: HostSession) -> PendingReply:
@@ -63,7 +63,7 @@ def pieces_of_nodes(
     for piece in _messages(pool, run, host, request, ask):
         head, data = piece[: agent_runs.NODE_AT.size], piece[agent_runs.NODE_AT.size :]
         node, attempt, position = agent_runs.NODE_AT.unpack(head)
-        marks[node] = {"attempt": attempt, "position": position, "tail": None}
+        marks[node] = {"attempt": attempt, "position": position, "text": request.text}
         if data:
             yield node, attempt, data
 

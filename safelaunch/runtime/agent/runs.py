@@ -14,6 +14,7 @@ from safelaunch.runtime import backends, json_files
 from safelaunch.runtime.engines import current
 from safelaunch.runtime.home import home
 from safelaunch.runtime.logs import reader
+from safelaunch.runtime.logs.selection import LogPart, select
 from safelaunch.runtime.records import (
     Failure,
     Provenance,
@@ -151,9 +152,9 @@ def ranks(node_dir: str) -> dict[str, int]:
 def log(request: Message, link: Link) -> Message:
     """Send a log as data, each piece after its attempt and position (AT); to its end, or live.
 
-    `which` is null or `rank-3` or `launcher`; `tail` starts so many lines before the end; `brief`
-    is that of `view`. The answer is the node's view when nothing more comes, and whether the log
-    `exists`.
+    `which` is null or `rank-3` or `launcher`; `tail`, `text` and `max_bytes` are those of a
+    LogPart; `brief` is that of `view`. The answer is the node's view when nothing more comes, and
+    whether the log `exists`.
     """
     node_dir = run_dir.node_dir(str(request["id"]), int(request["node"]))
     pieces = ((0, *piece) for piece in _log_pieces(node_dir, request))
@@ -192,16 +193,23 @@ def _log_pieces(node_dir: str, request: Message) -> Iterator[Piece]:
     which = request.get("which")
     attempt = request.get("attempt") or max(reader.attempts(node_dir), default=1)
     position = int(request.get("position") or 0)
-    if request.get("tail") is not None:
-        position = reader.last_lines(reader.log_path(node_dir, which, attempt), request["tail"])
-    yield from reader.follow_attempts(
-        node_dir,
-        which,
-        (attempt, position),
-        lambda: _is_log_complete(node_dir),
-        on=bool(request.get("follow")),
-    )
+
+    def read(position: int) -> Iterator[Piece]:
+        return reader.follow_attempts(
+            node_dir,
+            which,
+            (attempt, position),
+            lambda: _is_log_complete(node_dir),
+            on=bool(request.get("follow")),
+        )
+
+    path, follows = reader.log_path(node_dir, which, attempt), bool(request.get("follow"))
+    yield from select(path, _selection(request), (attempt, position), read, follows=follows)
     yield from _batch_log(node_dir, request)
+
+
+def _selection(request: Message) -> LogPart:
+    return LogPart(*(request.get(key) for key in LogPart._fields))
 
 
 def _send_log(
@@ -245,10 +253,8 @@ def _batch_log(node_dir: str, request: Message) -> Iterator[tuple[int, int, byte
     """Yield the log of the batch script, which says why no supervisor wrote one."""
     if _has_batch_log(node_dir, request):
         path = current.batch_log_alone(os.path.dirname(node_dir)) or ""
-        position, tail = int(request.get("position") or 0), request.get("tail")
-        position = position if tail is None else reader.last_lines(path, tail)
-        for at, data in reader.follow_file(path, lambda: False, position):
-            yield 1, at, data
+        start = 1, int(request.get("position") or 0)
+        yield from select(path, _selection(request), start, reader.whole_file(path))
 
 
 def is_over(status: StatusSummary) -> bool:

@@ -113,6 +113,16 @@ def follow_file(
             time.sleep(TICK)
 
 
+def whole_file(path: str) -> Callable[[int], Iterator[tuple[int, int, bytes]]]:
+    """Return what yields a file as the log of a first attempt, from a position on."""
+
+    def read(position: int) -> Iterator[tuple[int, int, bytes]]:
+        for at, data in follow_file(path, lambda: False, position):
+            yield 1, at, data
+
+    return read
+
+
 def _sparing(goes_on: Callable[[], bool], node_dir: str) -> Callable[[], bool]:
     """Return `goes_on` for frequent calls: it is asked after each new status, and else seldom.
 

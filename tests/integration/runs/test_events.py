@@ -113,6 +113,13 @@ def test_a_line_for_people_names_time_run_and_what_happened(place: Place) -> Non
     assert f"  {run}  end       succeeded, exit code 0, ran " in last
 
 
+def test_a_log_that_is_followed_ends_at_the_bytes_that_are_allowed(place: Place) -> None:
+    run = place.start(place.job(STEPS))
+    log = place.cli("logs", "-f", run, "--grep", "step", "--max-bytes", "6")
+    assert (log.stdout, "--max-bytes is reached" in log.stderr) == ("step 1\n", True)
+    go(place, 1, 2, 3)
+
+
 @pytest.mark.skipif(sshd.missing() is not None, reason=str(sshd.missing()))
 def test_a_cut_connection_loses_and_doubles_no_line(place: Place) -> None:
     with Sshd() as server, Faults(server.address, server.port) as proxy:
@@ -134,5 +141,8 @@ def test_a_cut_connection_loses_and_doubles_no_line(place: Place) -> None:
         go(place, 3)
         received += until(stream, "end")
         assert follow.wait(DEADLINE) == 0
+        log = place.cli("logs", run, "--grep", "step", "--tail", "2", "--max-bytes", "20").stdout
+        assert log.splitlines()[1:] == ["step 3/3 loss 0.3"]
+        assert "18 B before this left out" in log
         assert [n for n in brief(received) if n != ("state", "pending")] == WHOLE
         assert [n["answers"] for n in received if n["event"] == "host"] == [False, True]
