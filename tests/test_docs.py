@@ -16,6 +16,7 @@ from safelaunch.checks.registry import declared
 from safelaunch.cli.main import COMMANDS
 from safelaunch.config.hosts_file.reader import load_default
 from safelaunch.config.schema.files import HOST, JOB, PROFILE
+from safelaunch.errors import CODES
 from safelaunch.remote.runs.catalog import RunCatalog
 from safelaunch.runs.access import LocalRun
 from safelaunch.runs.events.changes import KINDS
@@ -191,3 +192,9 @@ def test_the_page_for_programs_describes_every_event() -> None:
     text = (ROOT / "docs" / "automation.md").read_text(encoding="utf-8")
     section = text.split("\n## ")[1]
     assert dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", section, re.MULTILINE)) == KINDS
+
+
+def test_the_page_for_programs_describes_every_code_of_an_error() -> None:
+    text = (ROOT / "docs" / "automation.md").read_text(encoding="utf-8")
+    section = text.split("\n## Errors")[1]
+    assert dict(re.findall(r"^\| `([\w-]+)` \| (.*) \|$", section, re.MULTILINE)) == CODES

@@ -18,8 +18,8 @@ from typing import NoReturn
 import click
 
 from safelaunch import __version__
-from safelaunch.cli.output import report, style, terminal_text
-from safelaunch.errors import ConfigError, SafelaunchError, did_you_mean
+from safelaunch.cli.output import print_error, report_end, terminal_text
+from safelaunch.errors import ConfigError, SafelaunchError, UsageError, did_you_mean
 
 # name: (module, help); a module is imported only when its command is used
 COMMANDS = {
@@ -163,19 +163,17 @@ def main() -> None:
 
 def _run() -> int:  # noqa: PLR0911 - one return for each kind of end
     """Run the command line, print its error, and return the exit code."""
-    stdout = sys.stdout
+    stdout, as_json = sys.stdout, _wants_json(sys.argv[1:])
     try:
         code = cli.main(standalone_mode=False)
         if stdout is not None:
             stdout.flush()
     except SafelaunchError as e:
-        report(e)
-        return e.exit_code
+        return _report_end(e, as_json=as_json)
     except click.ClickException as e:
-        return _report_usage(e)
+        return _report_end(_usage_error(e), as_json=as_json)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
-        return 130
+        return _report_interrupt(as_json=as_json)
     except BrokenPipeError:  # `| head` is no failure
         _discard_stdout()
         return 0
@@ -190,8 +188,8 @@ def _run() -> int:  # noqa: PLR0911 - one return for each kind of end
 
         error = SafelaunchError(f"unexpected {type(e).__name__}: {' '.join(str(e).split())[:200]}")
         error.details = "".join(traceback.format_exception(e))
-        report(error)
-        return 5
+        error.exit_code = 5
+        return _report_end(error, as_json=as_json)
     return code if isinstance(code, int) else 0
 
 
@@ -200,10 +198,30 @@ def _discard_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def _report_usage(error: click.ClickException) -> int:
-    message = error.format_message()
-    click.echo(f"{style('error:', 'red')} {message[:1].lower()}{message[1:].rstrip('.')}", err=True)
-    context = getattr(error, "ctx", None)
-    if context is not None:
-        click.echo(f"{style('hint:', 'cyan')} see {context.command_path} --help", err=True)
-    return 2
+def _wants_json(words: list[str]) -> bool:
+    """Whether the command was asked for JSON, also where its options cannot be read."""
+    return "--json" in (words[: words.index("--")] if "--" in words else words)
+
+
+def _report_end(error: SafelaunchError, *, as_json: bool) -> int:
+    """Print the error that ends the command; return the exit code."""
+    report_end(error, as_json=as_json)
+    return error.exit_code
+
+
+def _report_interrupt(*, as_json: bool) -> int:
+    """Print that a signal has ended the command; return the exit code."""
+    click.echo("interrupted", err=True)
+    error = SafelaunchError("interrupted")
+    error.code, error.exit_code = "interrupted", 130
+    if as_json:
+        print_error(error)
+    return error.exit_code
+
+
+def _usage_error(error: click.ClickException) -> SafelaunchError:
+    message, context = error.format_message(), getattr(error, "ctx", None)
+    return UsageError(
+        f"{message[:1].lower()}{message[1:].rstrip('.')}",
+        hint=None if context is None else f"see {context.command_path} --help",
+    )

@@ -22,12 +22,44 @@ if TYPE_CHECKING:
 
 _SPACE = "\0"  # stands for a space at which a line must not be broken
 _WIDE_SPACES = "\xa0\u3000"  # of French and East Asian text
+_INTERNAL = 5  # exit code of a fault of ours
+_printed: list[bool] = []  # not empty once an object is printed
 _STATUS_COLOURS = {"ok": "green", "warn": "yellow", "fail": "red", "skip": "cyan"}
 
 
 def report(error: SafelaunchError, *, with_hint: bool = True) -> None:
     """Print an expected error: what, where, and what to do next."""
-    details = f"; details: {_write_details(error.details)}" if error.details else ""
+    _report(error, _write_details(error.details) if error.details else None, with_hint=with_hint)
+
+
+def report_end(error: SafelaunchError, *, as_json: bool) -> None:
+    """Print the error that ends a command, with `as_json` also as an object on stdout."""
+    path = _write_details(error.details) if error.details else None
+    _report(error, path)
+    if as_json:
+        print_error(error, path)
+
+
+def print_error(error: SafelaunchError, details: str | None = None) -> None:
+    """Print an error as an object on stdout, unless the command has printed its own object there.
+
+    `details` is the file with its traceback.
+    """
+    if _printed:
+        return
+    values: dict[str, Any] = {
+        "code": "internal" if error.exit_code == _INTERNAL else error.code,
+        "message": error.message,
+        "where": error.where,
+        "hint": error.hint,
+        "exit_code": error.exit_code,
+    }
+    with contextlib.suppress(OSError):  # a full disk behind it, or nobody who reads
+        print_json_line({"version": 1, "error": values | ({"details": details} if details else {})})
+
+
+def _report(error: SafelaunchError, path: str | None, *, with_hint: bool = True) -> None:
+    details = "" if path is None else f"; details: {path}"
     click.echo(f"{style('error:', 'red')} {_indented(str(error))}{details}", err=True)
     if error.hint and with_hint:
         click.echo(f"{style('hint:', 'cyan')} {_indented(error.hint)}", err=True)
@@ -67,11 +99,22 @@ def _write_details(details: str) -> str:
 
 def print_json(data: Any) -> None:
     """Print data as JSON on stdout; what is no text, such as half an emoji, as JSON's escape."""
+    _printed.append(True)
+    _echo_json(data, indent=2)
+
+
+def print_json_line(data: Any) -> None:
+    """Print data as JSON in one line on stdout, at once: one of several objects."""
+    _echo_json(data)
+    sys.stdout.flush()
+
+
+def _echo_json(data: Any, indent: int | None = None) -> None:
     import json
 
     from safelaunch.runtime.plain_text import json_without_controls
 
-    text = json_without_controls(json.dumps(data, indent=2, ensure_ascii=False))
+    text = json_without_controls(json.dumps(data, indent=indent, ensure_ascii=False))
     click.echo(text.encode("utf-8", "backslashreplace").decode("utf-8"))
 
 

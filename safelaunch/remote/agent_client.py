@@ -37,6 +37,8 @@ class AgentError(HostError):
     An error that the agent does not expect is our fault: exit code 5, its traceback in a file.
     """
 
+    code = "host-failed"
+
     def __init__(self, error: Any, host: str) -> None:
         error = error if isinstance(error, dict) else {}
         number, path = error.get("errno"), error.get("path")
@@ -229,6 +231,8 @@ class AgentAnswer(dict[str, Any]):
 
 class Lost(HostError):  # noqa: N818 - reads as what happened
     """The connection ended in the middle. What the host does meanwhile is not known here."""
+
+    code = "connection-lost"
 
 
 def lost(host: str, error: Exception) -> Lost:

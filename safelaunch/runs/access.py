@@ -63,6 +63,8 @@ class HostAnswer(NamedTuple):
 class MissingLogError(RunError):
     """The run has no such log."""
 
+    code = "log-missing"
+
 
 class RunAccess(Protocol):
     """One run, on this machine or on hosts. What asks a host may raise HostError."""

@@ -22,9 +22,13 @@ if TYPE_CHECKING:
 class Unreachable(HostError):
     """No SSH server answered; another address of the machine, or a later attempt, may work."""
 
+    code = "host-unreachable"
+
 
 class UnknownHostName(Unreachable):
     """The name server does not know the host name, which may be misspelt."""
+
+    code = "host-unknown"
 
 
 class ClosedBeforeHandshake(Unreachable):
@@ -34,13 +38,19 @@ class ClosedBeforeHandshake(Unreachable):
 class NoCommonAlgorithm(Unreachable):
     """The server offers no cipher, key exchange or host key that the client has."""
 
+    code = "host"
+
 
 class UntrustedHostKey(HostError):
     """The host key is not the expected one, or was not accepted."""
 
+    code = "host-key"
+
 
 class LoginFailed(HostError):
     """The server accepted none of the credentials."""
+
+    code = "host-login"
 
 
 class IncompleteLogin(LoginFailed):
@@ -53,6 +63,8 @@ class TooManyKeys(LoginFailed):
 
 class NoCommandSession(HostError):
     """The login worked, but commands cannot be run."""
+
+    code = "host-commands"
 
 
 class ConnectionLost(ConnectionError):

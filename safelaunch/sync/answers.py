@@ -22,6 +22,8 @@ _PIECE_COST = 1 << 14  # bytes as which a piece counts at least: agents send 256
 class BadAnswer(HostError):  # noqa: N818 - reads as what happened
     """The answer of a host is not one of safelaunch's agent. Not a lost connection."""
 
+    code = "host-answer"
+
 
 def bad_answer(host: str, why: object) -> BadAnswer:
     """Return the error of an answer that no agent gives."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -11,9 +10,8 @@ import click
 
 from safelaunch.cli.completion import complete_run
 from safelaunch.cli.connections import catalog
-from safelaunch.cli.output import escape, report, say, terminal_text
+from safelaunch.cli.output import escape, print_json_line, report, say, terminal_text
 from safelaunch.remote.runs import follow_events
-from safelaunch.runtime.plain_text import json_without_controls
 from safelaunch.runtime.units import duration
 
 if TYPE_CHECKING:
@@ -47,7 +45,7 @@ def command(
     runs = catalog()
     events = follow_events.EventFollower(runs, since, follows=follow, interval=interval)
     lines = events.of_all() if run is None else events.of_run(runs.find(run).record)
-    write = _print_json if as_json else _print_text
+    write = print_json_line if as_json else _print_text
     try:
         for event in lines:
             write(event.data)
@@ -57,12 +55,6 @@ def command(
     for error in events.errors:
         report(error)
     return max((error.exit_code for error in events.errors), default=0)
-
-
-def _print_json(data: dict[str, Any]) -> None:
-    text = json_without_controls(json.dumps(data, ensure_ascii=False))
-    click.echo(text.encode("utf-8", "backslashreplace").decode("utf-8"))
-    sys.stdout.flush()
 
 
 def _print_text(data: dict[str, Any]) -> None:

@@ -119,7 +119,7 @@ def _no_log(run: RunAccess, options: dict[str, Any]) -> RunError:
     which = "the launcher" if options["launcher"] else "the run"
     which = which if options["rank"] is None else f"rank {options['rank']}"
     ranks = ", ".join(run.ranks()) or "none"
-    return RunError(
+    return MissingLogError(
         f"{run.id} has no log of {which} ({follow.short_state(run.status())})",
         hint=f"ranks with a log: {ranks}",
     )
