@@ -115,9 +115,9 @@ def test_the_example_starts_what_the_job_of_one_machine_does_on_two_nodes(tmp_pa
     script.touch()
     for file in EXAMPLE.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
-    one = make_plan(resolve_file("grpo.yaml", Flags(), str(tmp_path)))
-    two = make_plan(resolve_file("slurm.yaml", Flags(engine="slurm"), str(tmp_path)))
-    own, first = list(map(str, two.nodes[1].argv)), list(map(str, one.nodes[0].argv))
+    plan = make_plan(resolve_file("grpo.yaml", Flags(), str(tmp_path)))
+    slurm_plan = make_plan(resolve_file("slurm.yaml", Flags(engine="slurm"), str(tmp_path)))
+    own, first = list(map(str, slurm_plan.nodes[1].argv)), list(map(str, plan.nodes[0].argv))
     program = own.index("examples/gsm8k_geo3k/train_colocate.py")
     assert " ".join(own[:program]).endswith(
         "--nnodes 2 --nproc_per_node 8 --node_rank 1 --master_addr <master-addr> "
@@ -126,6 +126,6 @@ def test_the_example_starts_what_the_job_of_one_machine_does_on_two_nodes(tmp_pa
     words = first[first.index("examples/gsm8k_geo3k/train_colocate.py") :]
     pairs = zip(own[program:], words, strict=True)
     assert [pair for pair in pairs if pair[0] != pair[1]] == [("256", "128"), ("256", "128")]
-    assert "#SBATCH --gpus-per-node=8" in sbatch_script(two)
-    assert "#SBATCH --cpus-per-task=96" in sbatch_script(two)
-    assert two.warnings == one.warnings
+    assert "#SBATCH --gpus-per-node=8" in sbatch_script(slurm_plan)
+    assert "#SBATCH --cpus-per-task=96" in sbatch_script(slurm_plan)
+    assert slurm_plan.warnings == plan.warnings

@@ -117,8 +117,8 @@ def run(
     at_start.add(("locale", next((env[name] for name in LOCALE if env.get(name)), "")))
     # the bench runs several cases beside each other
     key = (threading.get_ident(), frozenset(at_start))
-    if _servers and key not in _servers and key not in _seen:
-        _seen.add(key)  # a server costs as much as two commands that import what they need
+    if _servers and key not in _servers and key not in _environments:
+        _environments.add(key)  # a server costs as much as two commands that import what they need
         return subprocess.run(
             [*CLI, *words],
             env=env, cwd=cwd, timeout=timeout, start_new_session=start_new_session,
@@ -200,4 +200,4 @@ def _read(pipes: Sequence[BinaryIO], timeout: float) -> list[bytes]:
 
 _Key = tuple[int, frozenset[tuple[str, str]]]  # a thread, and what Python reads at its start
 _servers: dict[_Key, Server] = {}
-_seen: set[_Key] = set()  # that have no server
+_environments: set[_Key] = set()  # that have no server

@@ -27,6 +27,7 @@ class Example(NamedTuple):
     scripts: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()  # files that the job extends
+    options: tuple[str, ...] = ()  # of its start
 
 
 EXAMPLES = {
@@ -39,6 +40,12 @@ EXAMPLES = {
         "examples/lightrft/low-mem.yaml",
         ("examples/gsm8k_geo3k/train_colocate.py",),
         beside=("examples/lightrft/grpo.yaml",),
+    ),
+    "lightrft-slurm": Example(
+        "examples/lightrft/slurm.yaml",
+        ("examples/gsm8k_geo3k/train_colocate.py",),
+        beside=("examples/lightrft/grpo.yaml",),
+        options=("--on", "slurm"),
     ),
     "areal-v0.2": Example("examples/areal/v0.2.yaml"),
     "areal-launcher": Example("examples/areal/launcher.yaml", ("examples/math/gsm8k_grpo.py",)),
@@ -70,9 +77,9 @@ def lay_out(example: Example, checkout: Path) -> str:
     return Path(example.job).name
 
 
-def dry_run(checkout: Path, job: str, form: str) -> bytes:
+def dry_run(checkout: Path, job: str, *words: str) -> bytes:
     """Return what the dry-run prints, byte for byte, as if the checkout lay at ROOT."""
-    words = ["run", "--dry-run", form, "--project-root", ROOT, job]
+    words = ("run", "--dry-run", *words, "--project-root", ROOT, job)
     done = cli_process.run(words, os.environ, checkout, 60)
     assert done.returncode == 0, done.stderr
     return done.stdout.encode()
@@ -99,7 +106,8 @@ def rewrite() -> None:
         with tempfile.TemporaryDirectory() as folder:
             job = lay_out(example, Path(folder))
             for form, flag in FORMS.items():
-                (GOLDEN / f"{name}.{form}").write_bytes(dry_run(Path(folder), job, flag))
+                text = dry_run(Path(folder), job, flag, *example.options)
+                (GOLDEN / f"{name}.{form}").write_bytes(text)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from safelaunch.errors import ConfigError, did_you_mean
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -51,5 +53,9 @@ class Reader(Protocol):
 
 @cache
 def load(engine: str) -> Reader:
-    """Return the answers of an engine's module."""
+    """Return the answers of an engine's module. Raises ConfigError for an unknown engine."""
+    if engine not in _MODULES:
+        names = ", ".join(f"`{name}`" for name in _MODULES)
+        hint = did_you_mean(engine, _MODULES) or f"known: {names}"
+        raise ConfigError(f"unknown engine `{engine}`", where="--on", hint=hint)
     return cast("Reader", importlib.import_module(f"safelaunch.config.topology.{_MODULES[engine]}"))

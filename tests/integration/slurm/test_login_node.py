@@ -173,9 +173,9 @@ def test_a_secret_reaches_the_ranks_and_nothing_that_slurm_shows(
     number = queue(cluster).split()[0]
     shown = cluster.run("scontrol", "--details", "show", "job", number)
     script = cluster.run("scontrol", "write", "batch_script", number, "-")
-    here = [path for path in place.root.rglob("*") if path.is_file()]
-    there = [p for p in server.home().rglob(f"runs/{run}/**/*") if p.is_file() and public(p)]
-    leaks = [path for path in (*here, *there) if b"s3cr3t" in path.read_bytes()]
+    own = [path for path in place.root.rglob("*") if path.is_file()]
+    remote = [p for p in server.home().rglob(f"runs/{run}/**/*") if p.is_file() and public(p)]
+    leaks = [path for path in (*own, *remote) if b"s3cr3t" in path.read_bytes()]
     place.cli("stop", "--grace", "1", run)
     assert ("s3cr3t" in shown + script, leaks) == (False, [])
     left = [path for path in server.home().rglob(f"runs/{run}/**/*") if path.is_file()]

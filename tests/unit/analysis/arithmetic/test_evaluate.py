@@ -174,7 +174,8 @@ def test_the_examples_of_real_systems_have_no_problem(path: Path, tmp_path: Path
     for name in re.findall(r"^script: (\S+)", whole, re.MULTILINE):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    job = resolve_file(path.name, Flags(), str(tmp_path)).job
+    engine = "slurm" if path.stem == "slurm" else None
+    job = resolve_file(path.name, Flags(engine=engine), str(tmp_path)).job
     assert list(find_problems(subject_of(job))) == []
 
 
