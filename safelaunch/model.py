@@ -376,7 +376,37 @@ class Kubernetes:
         return replace(base, **own, origin=self.origin, origins={**base.origins, **self.origins})
 
 
-EngineBlock = Slurm | Kubernetes
+@dataclass(frozen=True, slots=True)
+class Ray:
+    """What a `ray:` block asks of a Ray for each node. Times in seconds.
+
+    `origins` has each key that is written, also one that `null` puts back to its default.
+    """
+
+    address: str = "http://127.0.0.1:8265"  # of its jobs interface
+    placement: str = "STRICT_SPREAD"
+    gpus_per_node: int | None = None
+    cpus: int | None = None
+    resources: Mapping[str, str] = field(default_factory=dict)  # further ones, whole numbers
+    placement_timeout: float = 30
+    token_from: str | None = None  # the variable that has its token
+    origin: Origin = BUILT_IN
+    origins: Mapping[str, Origin] = field(default_factory=dict)
+    # of the job's own keys that the request has: name, nodes
+    job_origins: Mapping[str, Origin] = field(default_factory=dict)
+
+    @property
+    def engine_name(self) -> str:
+        """The name of the block, and of the engine."""
+        return "ray"
+
+    def over(self, base: Ray) -> Ray:
+        """Return this block merged over another, key by key."""
+        own = {key: getattr(self, key) for key in self.origins}
+        return replace(base, **own, origin=self.origin, origins={**base.origins, **self.origins})
+
+
+EngineBlock = Slurm | Kubernetes | Ray
 
 
 def _requests(*blocks: EngineBlock | None) -> Mapping[str, EngineBlock]:
@@ -453,17 +483,18 @@ class Host:
     start: str | None = None  # launcher or direct, for jobs that do not say it
     slurm: Slurm | None = None
     kubernetes: Kubernetes | None = None
+    ray: Ray | None = None
     container: Container | None = None
 
     @property
     def requests(self) -> Mapping[str, EngineBlock]:
         """Its blocks by the name of their engine."""
-        return _requests(self.slurm, self.kubernetes)
+        return _requests(self.slurm, self.kubernetes, self.ray)
 
     @property
     def is_kubernetes(self) -> bool:
         """Whether it is a cluster of Kubernetes alone, and no machine that SSH reaches."""
-        is_machine = self.ssh or self.addresses or self.slurm is not None
+        is_machine = self.ssh or self.addresses or self.slurm is not None or self.ray is not None
         return self.kubernetes is not None and not is_machine
 
 
@@ -627,13 +658,14 @@ class Job:
     # its own blocks; that of its engine has what is asked for altogether
     slurm: Slurm | None = None
     kubernetes: Kubernetes | None = None
-    engine: str | None = None  # what chooses its machines: slurm, kubernetes
+    ray: Ray | None = None
+    engine: str | None = None  # what chooses its machines: slurm, kubernetes, ray
     container: Container | None = None  # its own block
 
     @property
     def requests(self) -> Mapping[str, EngineBlock]:
         """Its blocks by the name of their engine."""
-        return _requests(self.slurm, self.kubernetes)
+        return _requests(self.slurm, self.kubernetes, self.ray)
 
     @property
     def request(self) -> EngineBlock | None:

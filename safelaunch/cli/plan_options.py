@@ -128,7 +128,7 @@ engine_option = click.option(
     "--on",
     "engine",
     type=click.Choice(tuple(engines.NAMES)),
-    help="What chooses the machines: submit the job to Slurm, or print it for Kubernetes.",
+    help="What chooses the machines: submit to Slurm or Ray, or print for Kubernetes.",
 )
 start_options = _decorator(
     click.option(

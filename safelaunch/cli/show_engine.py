@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from safelaunch import engines
-from safelaunch.engines.slurm.batch_script import sbatch_script, script_path, submit_line
-from safelaunch.engines.slurm.directives import SCRIPT
 from safelaunch.plan.serialize import script_of
-from safelaunch.script import quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,11 +30,11 @@ def print_file(plan: Plan) -> bool:
 
 
 def print_submission(plan: Plan) -> None:
-    """Print the batch script, how it is submitted, and what it starts on each node."""
-    click.echo(f"\n# {SCRIPT}")
-    click.echo(sbatch_script(plan), nl=False)
-    click.echo("\n# the line that submits it")
-    click.echo(" ".join(map(quote, submit_line(plan, script_path()))))
+    """Print what is handed to the engine, and what that starts on each node."""
+    engine = engines.of_plan(plan)
+    for title, text in () if engine is None else engine.sections(plan):
+        click.echo(f"\n# {title}")
+        click.echo(text.rstrip("\n"))
     first, *others = (script_of(plan, node) for node in plan.nodes)
     click.echo("\n# launch.sh of node 0")
     click.echo(first, nl=False)

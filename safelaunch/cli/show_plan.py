@@ -79,11 +79,18 @@ def _print_file(plan: Plan) -> bool:
     return print_file(plan)
 
 
+def _engine_title(plan: Plan) -> str:
+    from safelaunch import engines
+
+    engine = engines.of_plan(plan)
+    return "" if engine is None else engine.TITLE
+
+
 def _print_for_people(plan: Plan) -> None:
     several, host = len(plan.nodes) > 1, plan.nodes[0].host
     where = "" if several or host == LOCAL else f" on {host}"
     if plan.engine is not None:
-        several, where = False, " on Slurm"
+        several, where = False, f" on {_engine_title(plan)}"
     click.echo(
         f"# {plan.name}: {plan.launcher}{_shape(plan)}{where}, profile {plan.profile or 'none'}"
     )

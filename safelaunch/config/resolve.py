@@ -74,7 +74,7 @@ class Flags(NamedTuple):
     remote: bool = False  # the job's hosts are others than this machine
     hosts: tuple[str, ...] = ()  # instead of the job's own
     direct: bool = False
-    engine: str | None = None  # what chooses the machines: slurm, kubernetes
+    engine: str | None = None  # what chooses the machines: slurm, kubernetes, ray
     container: str | None = None  # the image that the job runs in, or off
     only_checked: bool = False  # a script that is missing is a finding, no error
 
@@ -190,7 +190,8 @@ def resolve(
     check_ladder(job.supervision.recovery, profile, tree)
     if chosen is not None:
         values[chosen.name] = chosen.reader.for_profile(chosen.request, profile, values, origins)
-        job = replace(job, slurm=values.get("slurm"), kubernetes=values.get("kubernetes"))
+        slurm, kubernetes, ray = (values.get(name) for name in ("slurm", "kubernetes", "ray"))
+        job = replace(job, slurm=slurm, kubernetes=kubernetes, ray=ray)
         machines *= job.topology.nodes  # alike, as far as their entry of the hosts file knows them
     return Resolved(
         job=job,
@@ -417,6 +418,7 @@ def _job(
         peer_grace=values.get("peer_grace", PEER_GRACE),
         slurm=values.get("slurm"),
         kubernetes=values.get("kubernetes"),
+        ray=values.get("ray"),
         engine=engine,
         container=_container(values, paths),
     )

@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from safelaunch.engines.submission import Reason, Submission
+    from safelaunch.errors import SafelaunchError
     from safelaunch.model import Job, NodePlan, Origin, Plan, PlanWarning, Slot, Word
+    from safelaunch.runtime.records import EngineStart
 
 # engine -> its module in this package
 NAMES: Mapping[str, str] = MappingProxyType(
-    {"slurm": "slurm.engine", "kubernetes": "kubernetes.engine"}
+    {"slurm": "slurm.engine", "kubernetes": "kubernetes.engine", "ray": "ray.engine"}
 )
 
 
@@ -49,6 +52,21 @@ class Engine(Protocol):
 
     def file(self, plan: Plan, scripts: Sequence[str], /) -> str:
         """Return what `--dry-run` prints, for the launch scripts of the nodes."""
+
+    def sections(self, plan: Plan, /) -> Iterator[tuple[str, str]]:
+        """Yield what a start hands over, each part with its title, for people."""
+
+    def start(self, plan: Plan, /) -> EngineStart:
+        """Return how it starts the nodes. Where HOW_TO_SUBMIT is empty, as are those below."""
+
+    def request(self, plan: Plan, place: Submission, /) -> dict[str, Any]:
+        """Return what its module of the runtime takes to submit the job."""
+
+    def secret(self, plan: Plan, /) -> str | None:
+        """Return the name of the variable without which it cannot be asked."""
+
+    def refusal(self, reason: Reason, /) -> SafelaunchError:
+        """Return the error of a submission that has failed."""
 
     def to_json(self, plan: Plan, scripts: Sequence[str], /) -> dict[str, Any]:
         """Return what would be submitted, as plain data."""

@@ -248,9 +248,9 @@ class ManualNode(Record):
 
 
 class EngineStart(Record):
-    """How an engine starts a node: Slurm chooses the machine, and may start it again."""
+    """How an engine starts a node: it chooses the machine, and Slurm may start it again."""
 
-    name: str = ""  # slurm
+    name: str = ""  # slurm, ray
     life: int = 0  # how often it has started the run again
     is_joined: bool = False  # whether it has chosen the machines, and this one has joined
     attempt: int = 1  # number of the first attempt of this life
@@ -258,6 +258,7 @@ class EngineStart(Record):
     checkpoint: Nullable[str] = None  # checkpoint that it resumes from
     notice: float = 0.0  # seconds before its time limit at which it sends SIGUSR2
     can_resume: bool = False  # whether a run that the limit ends can go on in another allocation
+    may_restart: bool = True  # whether it may start the run again after a signal
     placeholders: Mapping[str, str] = {}  # value that the node fills in -> what stands for it
 
     @property
@@ -282,19 +283,25 @@ class EngineJob(Record):
 
     FILE = "engine.json"
 
-    name: str = ""  # slurm
+    name: str = ""  # slurm, ray
     job: str = ""  # what the engine calls it; empty until the engine has said it
     comment: str = ""  # by which the engine lists it, also where its answer did not arrive
-    cluster: str = ""  # of several that one engine has
+    cluster: str = ""  # of several that one engine has; of Ray its address
     submitted_at: float = 0.0  # seconds since 1970
     prefix: Sequence[str] = ()  # words before the engine's programs
+    token_from: str = ""  # variable with the token that the engine asks for
     program: Process | None = None  # the program that submits it, until the engine has said it
     is_over: bool = False  # whether nothing more will come of it, and the nodes' records say how
 
     @property
     def key(self) -> str:
-        """The job as `sbatch --parsable` names it."""
-        return f"{self.job};{self.cluster}" if self.cluster else self.job
+        """The job as its engine names it, such as `sbatch --parsable`."""
+        return f"{self.job};{self.cluster}" if self.cluster and not self.place else self.job
+
+    @property
+    def place(self) -> str:
+        """Where the job is, for people: ` at` the address of its engine, if it has one."""
+        return f" at {self.cluster}" if "://" in self.cluster else ""
 
 
 class JobEnvironment(Record):

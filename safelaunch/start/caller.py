@@ -49,6 +49,7 @@ class Started(NamedTuple):
     supervisor: Process | None = None  # its process, for a run of this machine
     recorder: Process | None = None  # what writes record.json there
     job: str = ""  # what an engine calls it
+    engine: str = ""  # the name of that engine, in messages
 
 
 class RunsCheck(Protocol):

@@ -13,14 +13,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch import engines
-from safelaunch.engines.slurm.batch_script import sbatch_script, script_path, submit_line
-from safelaunch.engines.slurm.directives import Submission
-from safelaunch.errors import ConfigError, Refused, StartError
-from safelaunch.model import Slot, Slurm
+from safelaunch.engines.submission import Reason, Submission
+from safelaunch.errors import ConfigError, StartError
+from safelaunch.model import Slot
 from safelaunch.runs import store
-from safelaunch.runtime.engines import slurm, submission
+from safelaunch.runtime.engines import submission, table
+from safelaunch.runtime.engines.errors import SubmitError
 from safelaunch.runtime.engines.join import UNBOUND
-from safelaunch.runtime.engines.slurm.submit import SubmitError, UnclearSubmitError, partitions
 from safelaunch.runtime.records import EngineStart, NodePlace, PlanRecord
 from safelaunch.runtime.start import starter
 from safelaunch.start import local, preflight
@@ -29,8 +28,9 @@ from safelaunch.start.local_probe import LocalProbe
 from safelaunch.start.run_files import start_request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
+    from safelaunch.engines import Engine
     from safelaunch.model import Plan
     from safelaunch.runtime.engines.submission import SubmitAnswer
     from safelaunch.start.caller import Caller
@@ -38,10 +38,6 @@ if TYPE_CHECKING:
     from safelaunch.start.resume import CheckpointChoice
 
 _LATE = (Slot.MASTER_ADDR, Slot.PORT, Slot.INTERFACE, Slot.THREADS)
-
-
-# in Slurm's words about a request that no partition can satisfy
-_LIMITED = ("node count", "node configuration", "memory", "time limit", "cpu")
 
 
 class EngineRequest(NamedTuple):
@@ -99,19 +95,15 @@ def request(
     `environ` is that of the login node. Raises ConfigError and StartError.
     """
     plan = choice.checkpoint.plan
-    block = submitted_block(plan)
-    engine = EngineStart(name=slurm.NAME, notice=block.signal)
-    engine.can_resume = block.requeue and plan.nodes[0].resume_argv is not None
-    parts = node_requests(engine, report, caller, choice, run_id=run_id, environ=environ, code=code)
+    engine = submitting_engine(plan)
+    parts = node_requests(
+        engine.start(plan), report, caller, choice, run_id=run_id, environ=environ, code=code
+    )
     place = Submission(run_id, posixpath.dirname(parts.run_dirs[0]), report.python)
-    path = script_path(place)
-    words = {
-        **parts.words,
-        "script": [path, sbatch_script(plan, place)],
-        "submit": submit_line(plan, path),
-        "comment": place.comment,
-        "prefix": block.prefix,
-    }
+    words = {**parts.words, **engine.request(plan, place)}
+    secret = engine.secret(plan)
+    if secret is not None:
+        words["env"] = {**parts.words["env"], secret: caller.environ.get(secret, "")}
     return parts._replace(words=words)
 
 
@@ -176,18 +168,25 @@ def _with_names(text: bytes, late: Mapping[Slot, str]) -> bytes:
     return text
 
 
-def submitted_block(plan: Plan) -> Slurm:
-    """Return what is asked of the engine that a plan is submitted to.
+def submitting_engine(plan: Plan) -> Engine:
+    """Return the engine that a plan is submitted to.
 
     Raises ConfigError where only a dry-run shows the plan, and another program submits it.
     """
     engine = engines.of_plan(plan)
-    if engine is not None and engine.HOW_TO_SUBMIT:
+    if engine is None:
+        raise TypeError("the plan is for no engine")
+    if engine.HOW_TO_SUBMIT:
         message = f"safelaunch does not submit to {engine.TITLE}: it prints what kubectl submits"
         raise ConfigError(message, where=f"--on {engine.TITLE.lower()}", hint=engine.HOW_TO_SUBMIT)
-    if not isinstance(plan.engine, Slurm):
-        raise TypeError("the plan is for no engine")
-    return plan.engine
+    return engine
+
+
+def check_secret(engine: Engine, plan: Plan, environ: Mapping[str, str]) -> None:
+    """Refuse a plan whose engine asks for a token that the environment lacks. Raises StartError."""
+    secret = engine.secret(plan)
+    if secret is not None and not environ.get(secret):
+        raise StartError(f"{secret} is not set", hint="`token_from` names the variable to export")
 
 
 def submit(
@@ -197,11 +196,17 @@ def submit(
 
     Raises StartError, with nothing left behind.
     """
-    block = submitted_block(plan)
+    engine = submitting_engine(plan)
+    check_secret(engine, plan, caller.environ)
+    begin, words = engine.start(plan), engine.request(plan, Submission())
+
+    def names(*, with_limits: bool = False) -> Sequence[str]:
+        return table.load(begin.name).names(words, caller.environ, with_limits=with_limits)
+
     try:
-        submission.check_program(submit_line(plan, ""), caller.environ)
-    except submission.MissingProgram as e:
-        raise refusal(type(e).__name__, str(e), "", lambda **_: ()) from e
+        table.load(begin.name).check(words, caller.environ)
+    except SubmitError as e:
+        raise engine.refusal(Reason(type(e).__name__, str(e), "", names)) from e
     first = plan.nodes[0]
     preflight.check_secrets(first, caller.environ)
     preflight.check_assets(first.assets)
@@ -214,11 +219,7 @@ def submit(
     try:
         answer = submission.submit(parts.words, parts.data, caller.environ, caller.home)
     except (SubmitError, starter.StartFailed) as e:
-
-        def names(*, with_limits: bool) -> Sequence[str]:
-            return partitions(block.prefix, caller.environ, with_limits=with_limits)
-
-        raise refusal(type(e).__name__, str(e), run_id, names) from e
+        raise engine.refusal(Reason(type(e).__name__, str(e), run_id, names)) from e
     except OSError as e:
         raise StartError(f"{e.strerror} ({e.filename})" if e.filename else str(e)) from e
     return started(parts, answer, store.Run(run_id, os.path.dirname(answer.run_dir)), plan)
@@ -232,40 +233,12 @@ def started(
         NodePlace(host=host or str(node.host), node=rank, run_dir=folder)
         for rank, (node, folder) in enumerate(zip(plan.nodes, parts.run_dirs, strict=True))
     ]
-    return Started(run=run, places=places, notes=parts.notes, attach=(), job=answer.job.key)
-
-
-def refusal(
-    kind: str, words: str, run_id: str, names: Callable[..., Sequence[str]], host: str = ""
-) -> StartError | Refused:
-    """Return the error of a submission that has failed, by the name of what was raised.
-
-    `names` returns the partitions that there are; `host` is the login node, "" for this machine.
-    """
-    where = host or None
-    if kind == submission.MissingProgram.__name__:
-        hint = "start it on a login node of the cluster, or --dry-run"
-        if host:
-            prefix = "prefix: [env, 'PATH=/opt/slurm/bin:/usr/bin:/bin']"
-            hint = f"if it is elsewhere, in the hosts file of {host}: slurm: {{{prefix}}}"
-        return StartError(words, where=where, hint=hint)
-    if kind == UnclearSubmitError.__name__:
-        message = f"Slurm did not say whether it has accepted the job: {words}"
-        hint = f"squeue --me; then safelaunch stop {run_id}"
-        return StartError(message, where=host or run_id, hint=hint)
-    if kind == SubmitError.__name__:
-        message = f"Slurm does not accept the job: {words}"
-        return Refused(message, where=where, hint=_choices(words, names))
-    return StartError(words, where=where)
-
-
-def _choices(words: str, names: Callable[..., Sequence[str]]) -> str | None:
-    """Return what there is instead of what the engine does not have; None where that is unknown."""
-    words = words.lower()
-    if "account" in words or "qos" in words:
-        return "yours: sacctmgr show assoc user=$USER format=account,partition,qos"
-    has_limits = any(name in words for name in _LIMITED)
-    if "partition" not in words and not has_limits:
-        return None
-    shown = names(with_limits=has_limits)
-    return f"partitions: {', '.join(shown)}" if shown else None
+    target = engines.of_plan(plan)
+    return Started(
+        run=run,
+        places=places,
+        notes=parts.notes,
+        attach=(),
+        job=answer.job.key,
+        engine="" if target is None else f"{target.TITLE}{answer.job.place}",
+    )

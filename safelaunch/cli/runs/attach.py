@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 def command(run: str | None, node: int | None) -> int:
     """Attach this terminal to a run's tmux pane. Leave with Ctrl-B D; Ctrl-C stops the job.
 
-    On a node that Slurm has chosen it opens a shell instead.
+    On a node that Slurm has chosen, it opens a shell instead.
 
     If the job ends meanwhile, print how, as `run --follow` does; exit 0 if it succeeded, else 1.
     """
@@ -63,8 +63,11 @@ def command(run: str | None, node: int | None) -> int:
             hint=f"safelaunch logs {access.id}",
         )
     if isinstance(access, EngineRun):
+        shell = access.shell(number)
+        if not shell:
+            raise RunError(f"the engine of {access.id} opens no shell on its nodes", hint=logs)
         _check_terminal(logs)
-        return _attach_local(access, access.shell(number))
+        return _attach_local(access, shell)
     if isinstance(access, RemoteRun) and access.shell(number):
         _check_terminal(logs)
         return _attach_remote(access, shlex.join(access.shell(number)), number)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import time
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from safelaunch.cli.runs.failure_block import labelled, with_label
 from safelaunch.runs import brief as short
 from safelaunch.runs import store
 from safelaunch.runtime import backends
+from safelaunch.runtime.engines import current
 from safelaunch.runtime.plain_text import printable, shortened
 from safelaunch.runtime.records import CodeRecord, EngineJob, PlanRecord, Provenance, RunRecord
 from safelaunch.runtime.units import duration, quantity
@@ -130,8 +130,8 @@ def _job(run: store.Run, status: Status) -> Iterator[Row]:
     yield "launcher", f"{plan.launcher or 'unknown'}, profile {plan.profile or 'none'}", 0
     job = EngineJob.read(run.node_dir)
     if job is not None:
-        log = os.path.join(run.folder, "slurm.log")
-        yield job.name, f"job {job.key}; the output of its batch script: {log}", 0
+        log = current.job_log(run.folder)
+        yield job.name, f"job {job.key}{job.place}; what it prints itself: {log}", 0
     container = None if record is None else record.container
     if container is not None:
         digest = container.image_id.partition(":")[2][:12] or container.image_id[:12]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from safelaunch.config.schema import json_types
 from safelaunch.config.schema.engines.kubernetes import KUBERNETES
+from safelaunch.config.schema.engines.ray import RAY
 from safelaunch.config.schema.keys import Key, Schema
 from safelaunch.config.schema.text_checks import (
     check_kind,
@@ -300,7 +301,8 @@ CONTAINER = Schema(
 # of each group sbatch takes one
 EXCLUSIVE_KEYS = (("mem", "mem_per_gpu", "mem_per_cpu"), ("cpus_per_gpu", "cpus_per_task"))
 BLOCKS = {
-    schema.name: schema for schema in (SUCCESS, HANG, RECOVERY, NEEDS, SLURM, KUBERNETES, CONTAINER)
+    schema.name: schema
+    for schema in (SUCCESS, HANG, RECOVERY, NEEDS, SLURM, KUBERNETES, RAY, CONTAINER)
 }
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from safelaunch.model import EngineBlock, Host, Origin, Profile
 
 # engine -> its module in this package
-_MODULES = MappingProxyType({"slurm": "slurm", "kubernetes": "kubernetes"})
+_MODULES = MappingProxyType({"slurm": "slurm", "kubernetes": "kubernetes", "ray": "ray"})
 
 
 class Reader(Protocol):

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from safelaunch.engines.slurm.directives import PLACEHOLDERS, SCRIPT, directives
+from safelaunch.engines.slurm.directives import SCRIPT, directives
 from safelaunch.engines.slurm.options import has_dependency
+from safelaunch.engines.submission import PLACEHOLDERS, SCRIPTS
 from safelaunch.model import Slurm
 from safelaunch.runtime.engines.exit_codes import REQUEUE
 from safelaunch.script import quote, quote_directive
 
 if TYPE_CHECKING:
-    from safelaunch.engines.slurm.directives import Submission
+    from safelaunch.engines.submission import Submission
     from safelaunch.model import Plan
-
-_JOIN = "node-0/runtime/safelaunch/runtime/engines/join.py"
 
 
 def sbatch_script(plan: Plan, submission: Submission = PLACEHOLDERS) -> str:
@@ -61,7 +60,7 @@ def _srun(block: Slurm, nodes: int, submission: Submission) -> list[str]:
     ]
     if block.gpus_per_node and not block.gres:
         options[2] += " --gpu-bind=none"
-    join = f"{submission.folder}/{_JOIN}"
+    join = f"{submission.folder}/{SCRIPTS}/join.py"
     # in a file: bash 5.2 may lose the status of a process that ends while a signal ends its `wait`
     file = f'{quote(submission.folder + "/srun.")}"${{SLURM_RESTART_COUNT:-0}}"'
     return [

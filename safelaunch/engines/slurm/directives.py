@@ -12,6 +12,7 @@ from safelaunch.runtime.engines.slurm import batch_log
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from safelaunch.engines.submission import Submission
     from safelaunch.model import Plan
 
 SCRIPT = "batch.sh"  # in the folder of the run, as its log
@@ -22,23 +23,9 @@ _MEMORY = ("mem", "mem_per_gpu", "mem_per_cpu")
 _TEXTS = ("partition", "account", "qos", "reservation", "constraint")
 
 
-class Submission(NamedTuple):
-    """What only a start knows, as text; a dry-run shows the placeholders.
-
-    `folder` is that of the run, which all nodes see. `python` starts join.py on each node.
-    """
-
-    run_id: str = "<run-id>"
-    folder: str = "<run-folder>"
-    python: str = "<python>"
-
-    @property
-    def comment(self) -> str:
-        """The comment of the job, by which a start finds it again."""
-        return f"safelaunch:{self.run_id}"
-
-
-PLACEHOLDERS = Submission()
+def comment(submission: Submission) -> str:
+    """Return the comment of the job, by which a start finds it again."""
+    return f"safelaunch:{submission.run_id}"
 
 
 class Directive(NamedTuple):
@@ -58,7 +45,7 @@ def _directives(plan: Plan, block: Slurm, submission: Submission) -> Iterator[Di
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", plan.name).strip("-") or "job"
     nodes = block.job_origins.get("nodes", block.job_origins.get("hosts", BUILT_IN))
     yield _option("job-name", name, block.job_origins.get("name", BUILT_IN))
-    yield _option("comment", submission.comment, BUILT_IN)
+    yield _option("comment", comment(submission), BUILT_IN)
     yield _option("nodes", plan.topology.nodes, nodes)
     yield _option("ntasks-per-node", 1, BUILT_IN)
     yield from _resources(block)

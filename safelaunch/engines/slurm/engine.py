@@ -5,15 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.engines import conflicts
+from safelaunch.engines.slurm import refusals
 from safelaunch.engines.slurm.batch_script import sbatch_script, script_path, submit_line
-from safelaunch.engines.slurm.directives import PLACEHOLDERS, directives
-from safelaunch.model import BUILT_IN, PlanWarning
+from safelaunch.engines.slurm.directives import SCRIPT, comment, directives
+from safelaunch.engines.submission import PLACEHOLDERS
+from safelaunch.model import BUILT_IN, PlanWarning, Slurm
+from safelaunch.runtime.records import EngineStart
 from safelaunch.script import quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from safelaunch.model import Job, NodePlan, Origin, Plan, Slot, Slurm, Word
+    from safelaunch.engines.submission import Reason, Submission
+    from safelaunch.errors import SafelaunchError
+    from safelaunch.model import Job, NodePlan, Origin, Plan, Slot, Word
 
 TITLE = "Slurm"
 REQUEST = "sbatch"
@@ -84,6 +89,47 @@ def origins(plan: Plan) -> Iterator[tuple[str, Origin]]:
 def file(plan: Plan, _scripts: Sequence[str]) -> str:
     """Return the batch script, which starts the scripts of the nodes."""
     return sbatch_script(plan)
+
+
+def sections(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Yield the batch script, and how it is submitted."""
+    yield SCRIPT, sbatch_script(plan)
+    yield "the line that submits it", " ".join(map(quote, submit_line(plan, script_path())))
+
+
+def _block(plan: Plan) -> Slurm:
+    if not isinstance(plan.engine, Slurm):
+        raise TypeError("the plan is not for Slurm")
+    return plan.engine
+
+
+def start(plan: Plan) -> EngineStart:
+    """Return how Slurm starts the nodes: with a warning of the time limit, and maybe again."""
+    block = _block(plan)
+    begin = EngineStart(name=block.engine_name, notice=block.signal)
+    begin.can_resume = block.requeue and plan.nodes[0].resume_argv is not None
+    return begin
+
+
+def request(plan: Plan, place: Submission) -> dict[str, Any]:
+    """Return the script, the line that submits it, and the words before Slurm's programs."""
+    path = script_path(place)
+    return {
+        "script": [path, sbatch_script(plan, place)],
+        "submit": submit_line(plan, path),
+        "comment": comment(place),
+        "prefix": _block(plan).prefix,
+    }
+
+
+def secret(_plan: Plan) -> str | None:
+    """Return nothing: Slurm knows the user."""
+    return None
+
+
+def refusal(reason: Reason) -> SafelaunchError:
+    """Return the error of a submission that has failed."""
+    return refusals.refusal(reason)
 
 
 def to_json(plan: Plan, _scripts: Sequence[str]) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.engines.slurm.batch_script import sbatch_script, submit_line
-from safelaunch.engines.slurm.directives import PLACEHOLDERS, Submission, directives
+from safelaunch.engines.slurm.directives import directives
+from safelaunch.engines.submission import PLACEHOLDERS, Submission
 from safelaunch.model import Slurm
 
 if TYPE_CHECKING:

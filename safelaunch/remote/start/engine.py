@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+from safelaunch.engines.submission import Reason
 from safelaunch.errors import HostError
 from safelaunch.remote.agent_client import AgentError, Lost
 from safelaunch.remote.start.lost_connections import over_lost_connections
@@ -18,7 +19,7 @@ from safelaunch.start import engine, preflight
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from safelaunch.model import Slurm
+    from safelaunch.engines import Engine
     from safelaunch.remote.host_pool import Machine
     from safelaunch.remote.start.prepare import PreparedStart
     from safelaunch.runs.store import Run
@@ -30,7 +31,8 @@ def submit(prepared: PreparedStart) -> Started:
     """Submit a plan whose login node has answered. Raises StartError, HostError, Refused."""
     plan, caller, run_id = prepared.plan, prepared.caller, prepared.run_id
     machine, report = prepared.machines[0], prepared.reports[0]
-    block = engine.submitted_block(plan)
+    target = engine.submitting_engine(plan)
+    engine.check_secret(target, plan, caller.environ)
     preflight.check_secrets(plan.nodes[0], caller.environ)
     code = engine.CodePlace(client=current_user(caller.environ).label)
     if prepared.code:
@@ -46,7 +48,7 @@ def submit(prepared: PreparedStart) -> Started:
     ]
     with mirror.start_lock(caller.home, run_id):
         run = mirror.create(caller.home, run_id, places, plan.name, machine.pool.hosts_path)
-        answer = _submit(machine, run, parts, block)
+        answer = _submit(machine, run, parts, target)
         for rank, place in enumerate(places):
             record = RunRecord.from_json(parts.words["nodes"][rank]["run"])
             files = {RunRecord.FILE: record.to_json(), PlanRecord.FILE: parts.plan_json}
@@ -56,7 +58,7 @@ def submit(prepared: PreparedStart) -> Started:
     return engine.started(parts, answer, run, plan, machine.name)
 
 
-def _submit(machine: Machine, run: Run, parts: EngineRequest, block: Slurm) -> SubmitAnswer:
+def _submit(machine: Machine, run: Run, parts: EngineRequest, target: Engine) -> SubmitAnswer:
     """Return the answer of the login node. Raises StartError, HostError and Refused.
 
     Nothing is left of what was refused, and of what was interrupted.
@@ -76,9 +78,10 @@ def _submit(machine: Machine, run: Run, parts: EngineRequest, block: Slurm) -> S
             raise
 
         def names(**words: Any) -> Sequence[str]:
-            return _partitions(machine, block, words)
+            return _names(machine, parts, words)
 
-        raise engine.refusal(e.kind, e.message, run.id, names, machine.name) from e
+        reason = Reason(e.kind, e.message, run.id, names, machine.name)
+        raise target.refusal(reason) from e
     except Lost:
         raise  # it may wait or run there: what is recorded of it stays
     except HostError:
@@ -102,9 +105,11 @@ def _withdraw(machine: Machine, run: Run) -> None:
     mirror.remove(run)
 
 
-def _partitions(machine: Machine, block: Slurm, words: dict[str, Any]) -> Sequence[str]:
+def _names(machine: Machine, parts: EngineRequest, words: dict[str, Any]) -> Sequence[str]:
+    """Return the names of what the engine has, such as partitions; none where it is silent."""
     try:
-        answer = machine.agent.call("start.partitions", prefix=list(block.prefix), **words)
+        prefix = list(parts.words.get("prefix") or ())
+        answer = machine.agent.call("start.partitions", prefix=prefix, **words)
     except HostError:
         return ()
     names = answer.get("names")

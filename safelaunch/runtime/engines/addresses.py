@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import socket
 
-from safelaunch.runtime.engines.slurm.allocation import JoinError
+from safelaunch.runtime.engines.allocation import JoinError
 from safelaunch.runtime.start import network_cards
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from safelaunch.runtime.engines.slurm.allocation import Allocation
+    from safelaunch.runtime.engines.allocation import Allocation
 
 LOOPBACK, LOOPBACK_CARD = "127.0.0.1", "lo"
 ANY_PORT = 9  # discard: a connected UDP socket sends nothing

@@ -53,19 +53,25 @@ def shell(node_dir: str) -> Sequence[str]:
     run = RunRecord.read(node_dir)
     if run is None or run.engine is None or not run.engine.is_joined:
         return ()
-    from safelaunch.runtime.engines.slurm import shell as slurm
+    from safelaunch.runtime.engines import table
 
     job = EngineJob.read(os.path.join(os.path.dirname(node_dir), "node-0")) or EngineJob()
-    return slurm.command(job, run.hosts[run.node])
+    return table.load(run.engine.name).shell(job, run.hosts[run.node])
+
+
+def job_log(folder: str) -> str:
+    """Return the path of what the engine's own job of a run prints, such as a batch script."""
+    from safelaunch.runtime.engines import table
+
+    job = EngineJob.read(os.path.join(folder, "node-0")) or EngineJob()
+    return os.path.join(folder, table.load(job.name).LOG)
 
 
 def batch_log_alone(folder: str) -> str | None:
-    """Return the path of the batch script's log where no node has one, of any attempt."""
+    """Return the path of the log of the engine's job where no node has one, of any attempt."""
     if not is_on_engine(folder):
         return None
-    from safelaunch.runtime.engines.slurm import batch_log
-
-    path = batch_log.path(folder)
+    path = job_log(folder)
     names = [name for name in os.listdir(folder) if name.startswith("node-")]
     has_others = any(reader.attempts(os.path.join(folder, name)) for name in names)
     return path if os.path.isfile(path) and not has_others else None

@@ -20,8 +20,8 @@ import time
 sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)))
 
 from safelaunch.runtime import PLACE, json_files, processes
-from safelaunch.runtime.engines import addresses
-from safelaunch.runtime.engines.slurm.allocation import JoinError, node_name, of_step
+from safelaunch.runtime.engines import addresses, table
+from safelaunch.runtime.engines.allocation import JoinError
 from safelaunch.runtime.progress import checkpoints
 from safelaunch.runtime.records import (
     EngineJob,
@@ -36,7 +36,9 @@ from safelaunch.runtime.start import start_probe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from safelaunch.runtime.engines.slurm.allocation import Allocation
+    from collections.abc import Mapping
+
+    from safelaunch.runtime.engines.allocation import Allocation
 
 _PLAIN = re.compile(r"[A-Za-z0-9._:@+-]+")
 UNBOUND = "unbound"  # folder of the files with placeholders, in that of a node
@@ -48,11 +50,14 @@ SEED = 997  # between the ports that are searched for the ranks and for the supe
 def main(folder: str) -> int:
     """Join the run in a folder: does not return where the supervisor starts."""
     os.umask(0o077)
+    name = os.uname().nodename
     try:
-        node_dir = _join(folder, of_step(os.environ))
-        environ = _job_environ(node_dir)
+        engine = table.load(_start(folder, 0)[1].name)
+        name = engine.node_name(os.environ)
+        allocation = engine.allocation(os.environ)
+        node_dir = _join(folder, allocation)
+        environ = _job_environ(node_dir, allocation.environ)
     except (JoinError, OSError, ValueError) as e:
-        name = node_name(os.environ)
         sys.stderr.write(f"safelaunch: {name} cannot join the run in {folder}: {e}\n")
         return 1
     program = os.path.join(node_dir, PLACE, "supervise", "supervisor.py")
@@ -61,18 +66,24 @@ def main(folder: str) -> int:
     return 1
 
 
-def _join(folder: str, allocation: Allocation) -> str:
-    """Write what the supervisor of this node needs; return the node's folder."""
-    node_dir = os.path.join(folder, f"node-{allocation.node}")
+def _start(folder: str, node: int) -> tuple[RunRecord, EngineStart]:
+    """Return run.json of a node, and how its engine starts it. Raises JoinError."""
+    node_dir = os.path.join(folder, f"node-{node}")
     run = RunRecord.read(node_dir)
     if run is None or run.engine is None:
         raise JoinError(
             f"no run.json in {node_dir}: does this machine mount that file system?"
             " SAFELAUNCH_HOME must be in a folder that all nodes share"
         )
+    return run, run.engine
+
+
+def _join(folder: str, allocation: Allocation) -> str:
+    """Write what the supervisor of this node needs; return the node's folder."""
+    node_dir = os.path.join(folder, f"node-{allocation.node}")
+    run, engine = _start(folder, allocation.node)
     if len(run.hosts) != len(allocation.nodes):
         raise JoinError(f"the run has {len(run.hosts)} nodes, the job {len(allocation.nodes)}")
-    engine = run.engine
     engine.life, engine.is_joined = allocation.life, True
     meeting = _meeting(folder, run, allocation)
     engine.attempt, engine.port = meeting.attempt, meeting.port
@@ -167,10 +178,10 @@ def _fill(node_dir: str, engine: EngineStart, values: dict[str, str]) -> None:
         json_files.write(os.path.join(node_dir, name), text, os.stat(path).st_mode & 0o777)
 
 
-def _job_environ(node_dir: str) -> dict[str, str]:
-    """Return the environment of the supervisor: the caller's, and over it that of the job here."""
+def _job_environ(node_dir: str, own: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of the supervisor: the caller's, and over it what the engine sets."""
     saved = JobEnvironment.read(node_dir) or JobEnvironment()
-    return {**saved.variables, **os.environ}
+    return {**saved.variables, **own}
 
 
 if __name__ == "__main__":

@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import time
 
-from safelaunch.runtime import commands, json_files, run_state
-from safelaunch.runtime.engines.slurm import batch_log, jobs, query, submit
-from safelaunch.runtime.engines.slurm import meaning as slurm
+from safelaunch.runtime import json_files, run_state
+from safelaunch.runtime.engines import table
 from safelaunch.runtime.records import (
     EngineJob,
     Failure,
@@ -24,18 +23,13 @@ from safelaunch.runtime.signatures import classes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from safelaunch.runtime.engines.slurm.jobs import SlurmJob
-    from safelaunch.runtime.engines.slurm.meaning import Meaning
+    from safelaunch.runtime.engines.meaning import Meaning
 
-# seconds until the engine's word of an end is written down: a shared file system may show what a
-# supervisor has recorded up to a minute late (nfs(5), acregmax)
-SETTLING = 90.0
+SETTLING = 90.0  # seconds in which an engine may not list a job whose start was interrupted
 STOP_PATIENCE = 30.0  # seconds beyond the grace in which the supervisors may end
-CANCEL_PATIENCE = 90.0  # seconds for the engine to end what is left; KillWait is 30 by default
 POLL = 0.5
-LIMIT = 30.0  # seconds for a command of the engine
 
 
 class EngineNode:
@@ -49,13 +43,14 @@ class EngineNode:
 
 
 def watch(folders: Sequence[str]) -> None:
-    """Ask the engine about several runs at once; `nodes` then uses its answer."""
-    keys: dict[tuple[str, ...], list[str]] = {}
-    for job in map(_job, folders):
+    """Ask the engines about several runs at once; `nodes` then uses their answers."""
+    engines: dict[str, dict[str, EngineJob]] = {}
+    for folder in folders:
+        job = _job(folder)
         if job is not None and job.job and not job.is_over:
-            keys.setdefault(tuple(job.prefix), []).append(job.key)
-    for prefix, members in keys.items():
-        query.look(members, _run(prefix), folder=_home(folders[0]))
+            engines.setdefault(job.name, {})[folder] = job
+    for name, runs in engines.items():
+        table.load(name).look(runs, _home(folders[0]))
 
 
 def nodes(folder: str) -> list[EngineNode]:
@@ -72,17 +67,16 @@ def nodes(folder: str) -> list[EngineNode]:
         ]
     if not job.job:
         return _unclear(folder, job, own)
-    answer = query.look([job.key], _run(job.prefix), folder=_home(folder))[job.key]
-    if answer is not None and answer.state == jobs.FAILED and batch_log.tells_of_memory(folder):
-        answer.derived_signal = slurm.OOM_SIGNAL
+    engine = table.load(job.name)
+    answer = engine.look({folder: job}, _home(folder))[folder]
     now = time.time()
     result = []
     for number, status in own.items():
-        word = slurm.meaning(answer, status, life=_life(folder, number), now=now)
+        word = engine.meaning(answer, status, _life(folder, number), now)
         shown = _shown(_status(folder, number, status), status, word)
         failure = _failure(word, hosts.get(number, "")) if shown.state == "failed" else None
         result.append(EngineNode(number, hosts.get(number, ""), shown, failure))
-    if _is_settled(answer, now):
+    if engine.is_settled(answer, now):
         _record(folder, job, result)
     return result
 
@@ -92,7 +86,7 @@ def _job(folder: str) -> EngineJob | None:
     first = os.path.join(folder, "node-0")
     job = EngineJob.read(first)
     if job is not None and not job.job and not job.is_over:
-        entry = submit.job_of_comment(job.prefix, job.comment)
+        entry = table.load(job.name).find(job, folder, os.environ)
         if entry is not None and entry[0]:
             job.job, job.cluster = entry
             job.write(first)
@@ -109,16 +103,11 @@ def _unclear(folder: str, job: EngineJob, own: Mapping[int, Status | None]) -> l
         elif recorded is None:
             status.state = "lost"
             status.reason = f"its start was interrupted, and {job.name} has no such job"
-            if submit.job_of_comment(job.prefix, job.comment) is None:
+            if table.load(job.name).find(job, folder, os.environ) is None:
                 status.state = "unknown"
                 status.reason = f"its start was interrupted, and {job.name} does not answer"
         result.append(EngineNode(number, "", status, None))
     return result
-
-
-def _run(prefix: Sequence[str]) -> Callable[[Sequence[str]], commands.CommandResult]:
-    """Return what runs a command of the engine behind the words of the site."""
-    return lambda argv: query.run_command([*prefix, *argv])
 
 
 def _home(folder: str) -> str:
@@ -185,15 +174,6 @@ def _failure(word: Meaning, host: str) -> Failure | None:
     )
 
 
-def _is_settled(answer: SlurmJob | None, now: float) -> bool:
-    """Whether the engine has ended the job for good, and long ago."""
-    if answer is None:
-        return True
-    ended = answer.ended_at
-    is_end = answer.state in jobs.ENDS and not answer.flags
-    return is_end and ended is not None and now - ended > SETTLING
-
-
 def _record(folder: str, job: EngineJob, result: list[EngineNode]) -> None:
     """Write down how the nodes have ended by the engine's word, and remove secrets."""
     if any(node.status.state not in (*run_state.ENDED, "lost") for node in result):
@@ -228,20 +208,18 @@ def stop(folder: str, grace: float) -> bool:
     _request_stop(folder, numbers, grace)
     if job is None:
         return False
+    engine = table.load(job.name)
     if not job.job:  # supervisors that start later read the request
-        if submit.job_of_comment(job.prefix, job.comment) is not None:
+        if engine.find(job, folder, os.environ) is not None:
             _record_stop(folder, job, numbers)
         return False
-    if _state(job) not in ("PENDING", ""):
+    if engine.is_begun(job, folder):
         deadline = time.monotonic() + grace + STOP_PATIENCE
         while time.monotonic() < deadline and not _have_ended(folder):
             time.sleep(POLL)
-    _command(job, ["scancel", *_cluster(job), job.job])
-    deadline = time.monotonic() + CANCEL_PATIENCE
-    while (state := _state(job)) and time.monotonic() < deadline:
-        time.sleep(POLL)
-    if not state:
-        _record_stop(folder, job, numbers)
+    is_over, note = engine.end(job, folder)
+    if is_over:
+        _record_stop(folder, job, numbers, note)
     return False
 
 
@@ -259,32 +237,15 @@ def _have_ended(folder: str) -> bool:
     return all(s is not None and s.state in run_state.ENDED for s in _records(folder).values())
 
 
-def _cluster(job: EngineJob) -> list[str]:
-    return [f"--clusters={job.cluster}"] if job.cluster else []
-
-
-def _command(job: EngineJob, words: Sequence[str]) -> commands.CommandResult:
-    return commands.run([*job.prefix, *words], limit=LIMIT)
-
-
-def _state(job: EngineJob) -> str:
-    """Return the state of a job in the queue, "" of one that is not there, `unknown` if silent."""
-    words = ["squeue", *_cluster(job), "--noheader", "--format=%T", f"--jobs={job.job}"]
-    answer = _command(job, words)
-    if answer.code == 0 or "invalid job id" in answer.err.lower():
-        return answer.out.strip().split("\n")[0]
-    return "unknown"
-
-
-def _record_stop(folder: str, job: EngineJob, numbers: list[int]) -> None:
+def _record_stop(folder: str, job: EngineJob, numbers: list[int], note: str = "") -> None:
     """Write down the stop of nodes that have recorded no end of their own."""
     try:
-        _write_stop(folder, job, numbers)
+        _write_stop(folder, job, numbers, note)
     except OSError:
         pass  # a full disk: the engine's word stands for it
 
 
-def _write_stop(folder: str, job: EngineJob, numbers: list[int]) -> None:
+def _write_stop(folder: str, job: EngineJob, numbers: list[int], note: str) -> None:
     for number in numbers:
         node_dir = os.path.join(folder, f"node-{number}")
         own = Status.read(node_dir)
@@ -293,7 +254,8 @@ def _write_stop(folder: str, job: EngineJob, numbers: list[int]) -> None:
             has_begun = own is not None and own.started_at is not None
             status.state, status.stopped_by, status.ended_at = "stopped", "SIGTERM", time.time()
             status.stop_origin = f"`safelaunch stop` ({run_state.caller()})"
-            status.reason = None if has_begun else "cancelled before it started"
+            words = [note] if has_begun else ["cancelled before it started", note]
+            status.reason = "; ".join(word for word in words if word) or None
             status.proof = job.name
             status.write(node_dir)
         json_files.remove(os.path.join(node_dir, JobEnvironment.FILE))

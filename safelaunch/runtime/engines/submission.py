@@ -8,28 +8,25 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import time
 
 from safelaunch.runtime import json_files, processes
-from safelaunch.runtime.engines import join
-from safelaunch.runtime.engines.slurm import submit as slurm
+from safelaunch.runtime.engines import join, table
+from safelaunch.runtime.engines.errors import SubmitError, UnclearSubmitError
 from safelaunch.runtime.records import EngineJob, JobEnvironment, Record, RunRecord
 from safelaunch.runtime.start import live_runs, run_dir
 from safelaunch.runtime.start.starter import StartFailed, start_recorder, without_own
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from typing import Any
 
+    from safelaunch.runtime.engines.table import Engine
 
 POLL = 0.1  # seconds between two looks at a program
+PROGRAM_LIMIT = 60.0  # seconds that a program which submits may take
 UNDO_PATIENCE = 90.0  # seconds: a submission under way has the lock while sbatch may not answer
-
-
-class MissingProgram(StartFailed):
-    """The program that submits is not on PATH."""
 
 
 class SubmitAnswer(Record):
@@ -47,14 +44,16 @@ def submit(
 
     A second request for one run, after a connection that dropped, returns the job of the first.
     `nodes` has for each node `run` for run.json and `files` [[name, size]], whose bytes follow each
-    other; `script` is path and text of the engine's script, `submit` the command that submits it,
-    `comment` what it is called there, `prefix` the words before the engine's programs; `env` is
-    added to the environment of the job, and `python` records the code. Raises OSError, StartFailed
-    and SubmitError, with nothing left behind; where the engine did not answer, the folders stay.
+    other; `script` is path and text of the engine's script, `submit` what the engine's module takes
+    to submit it, `comment` what it is called there, `cluster` which one of several has it, `prefix`
+    the words before the engine's programs; `env` is added to the environment of the job, and
+    `python` records the code. Raises OSError, StartFailed and SubmitError, with nothing left
+    behind; where the engine did not answer, the folders stay.
     """
-    check_program(request["submit"], environ)
     runs = [RunRecord.from_json(node["run"]) for node in request["nodes"]]
     run, created = runs[0], list[str]()
+    engine = table.load(run.engine.name if run.engine is not None else "")
+    engine.check(request, environ)
     folder = run_dir.node_dir(run.id, 0, home)
     if not os.path.isdir(run.cwd):
         raise FileNotFoundError(errno.ENOENT, "the working directory does not exist", run.cwd)
@@ -74,10 +73,10 @@ def submit(
         with open(path, "wb") as file:
             file.write(text.encode())
         created.append(path)
-        job = _hand_over(request, folder, environ)
+        job = _hand_over(engine, request, run, folder, environ)
     except live_runs.StartLocked as e:
         raise StartFailed(str(e)) from e
-    except slurm.UnclearSubmitError:
+    except UnclearSubmitError:
         raise
     except BaseException:
         _undo(folder, created)
@@ -86,20 +85,14 @@ def submit(
     return SubmitAnswer(run_dir=folder, run=run, job=job)
 
 
-def check_program(submit: Sequence[str], environ: Mapping[str, str]) -> None:
-    """Raise MissingProgram where the first of the words that submit is not on PATH."""
-    if shutil.which(submit[0], path=environ.get("PATH")) is None:
-        raise MissingProgram(f"no `{submit[0]}` on PATH")
-
-
 def _earlier_submission(folder: str, environ: Mapping[str, str]) -> SubmitAnswer:
     """Return the answer of an earlier request for the same run. Raises UnclearSubmitError."""
     job, run = EngineJob.read(folder) or EngineJob(), RunRecord.read(folder) or RunRecord()
     if not job.job:
         _await_program(job)
-        accepted = slurm.job_of_comment(job.prefix, job.comment, environ)
+        accepted = table.load(job.name).find(job, os.path.dirname(folder), environ)
         if accepted is None or not accepted[0]:
-            raise slurm.UnclearSubmitError("an earlier request was interrupted")
+            raise UnclearSubmitError("an earlier request was interrupted")
         job.job, job.cluster = accepted
         job.program = None
         job.write(folder)
@@ -114,10 +107,10 @@ def undo(run_id: str, environ: Mapping[str, str], home: str) -> None:
             job = EngineJob.read(folder)
             if job is not None:
                 _await_program(job)
-                slurm.cancel(job, environ)
+                table.load(job.name).withdraw(job, os.path.dirname(folder), environ)
             _remove(os.path.dirname(folder))
     except live_runs.StartLocked as e:
-        raise slurm.SubmitError(str(e)) from e
+        raise SubmitError(str(e)) from e
 
 
 def _remove(folder: str) -> None:
@@ -153,14 +146,24 @@ def _write_node(
     JobEnvironment(variables=dict(variables)).write(node_dir)
 
 
-def _hand_over(request: Mapping[str, Any], folder: str, environ: Mapping[str, str]) -> EngineJob:
+def _hand_over(
+    engine: Engine,
+    request: Mapping[str, Any],
+    run: RunRecord,
+    folder: str,
+    environ: Mapping[str, str],
+) -> EngineJob:
     """Submit the script, never twice. Raises SubmitError.
 
     Whoever ends this process meanwhile, the run is one of the engine: its job can be looked up.
     """
-    argv, prefix = request["submit"], request.get("prefix") or ()
     job = EngineJob(
-        name="slurm", comment=request["comment"], submitted_at=time.time(), prefix=list(prefix)
+        name=run.engine.name if run.engine is not None else "",
+        comment=request["comment"],
+        cluster=request.get("cluster") or "",
+        submitted_at=time.time(),
+        prefix=list(request.get("prefix") or ()),
+        token_from=request.get("token_from") or "",
     )
     job.write(folder)
 
@@ -169,9 +172,9 @@ def _hand_over(request: Mapping[str, Any], folder: str, environ: Mapping[str, st
         job.write(folder)
 
     try:
-        job.job, job.cluster = slurm.submit(argv, _without_options(environ), on_start=record)
-    except slurm.UnclearSubmitError:
-        accepted = slurm.job_of_comment(prefix, request["comment"], environ)
+        job.job, job.cluster = engine.submit(request, environ, record)
+    except UnclearSubmitError:
+        accepted = engine.find(job, os.path.dirname(folder), environ)
         if accepted is None or not accepted[0]:
             raise
         job.job, job.cluster = accepted
@@ -182,20 +185,11 @@ def _hand_over(request: Mapping[str, Any], folder: str, environ: Mapping[str, st
 
 def _await_program(job: EngineJob) -> None:
     """Wait while the program of an interrupted request may still submit the job."""
-    deadline = time.monotonic() + slurm.LIMIT
+    deadline = time.monotonic() + PROGRAM_LIMIT
     while job.program is not None and time.monotonic() < deadline:
         if not processes.is_alive(job.program):
             return
         time.sleep(POLL)
-
-
-def _without_options(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment in which nothing beats what the script asks for.
-
-    sbatch takes its options from SBATCH_* and, inside of another job, from SLURM_* too.
-    """
-    own = ("SBATCH_", "SLURM_")
-    return {k: v for k, v in environ.items() if k == "SLURM_CONF" or not k.startswith(own)}
 
 
 def _undo(folder: str, created: list[str]) -> None:

@@ -559,7 +559,7 @@ class Supervisor:
         After a signal without a request to stop, the engine may start the run again.
         """
         status = self.journal.status
-        is_final = status.state in ("succeeded", "failed")
+        is_final = status.state in ("succeeded", "failed") or not self.engine.may_restart
         if self.run.engine and (is_final or StopRequest.read(self.dir) is not None):
             json_files.remove(os.path.join(self.dir, JobEnvironment.FILE))
 

@@ -9,7 +9,7 @@ import pytest
 from support.engine_nodes import EngineRun, ends
 
 from safelaunch.runtime import processes
-from safelaunch.runtime.engines.slurm.submit import SubmitError
+from safelaunch.runtime.engines.errors import SubmitError
 from safelaunch.runtime.records import EngineJob
 
 if TYPE_CHECKING:

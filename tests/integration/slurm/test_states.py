@@ -11,7 +11,7 @@ from support.workspace import wait_for
 
 from safelaunch.runtime.engines.slurm import query
 from safelaunch.runtime.engines.slurm.jobs import SlurmJob
-from safelaunch.runtime.engines.slurm.meaning import Meaning, meaning
+from safelaunch.runtime.engines.slurm.meaning import meaning
 from safelaunch.runtime.records import Status
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from support.slurm import Slurm
+
+    from safelaunch.runtime.engines.meaning import Meaning
 
 SLEEP = "srun sleep 600"
 UID = 1000  # of a user that looks on; the jobs are root's

@@ -67,7 +67,7 @@ def say_notes(started: Started) -> None:
 def _job(started: Started) -> str:
     """Return what an engine calls a run, and where it was submitted."""
     login = _login_node(started)
-    return f"job {started.job} of Slurm" + (f" on {login}" if login else "")
+    return f"job {started.job} of {started.engine}" + (f" on {login}" if login else "")
 
 
 def _login_node(started: Started) -> str:

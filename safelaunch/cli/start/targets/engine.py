@@ -23,10 +23,10 @@ def start(
     plan: Plan, options: dict[str, Any], files: Mapping[str, bytes] = MappingProxyType({})
 ) -> int:
     """Submit the plan as the options say, with further `files`; return the command's exit code."""
-    engine.submitted_block(plan)  # before anything is printed
+    target = engine.submitting_engine(plan)  # before anything is printed
     if options["foreground"]:
         raise ConfigError(
-            "`--foreground` and Slurm: the job runs on other machines", hint="--follow"
+            f"`--foreground` and {target.TITLE}: the job runs on other machines", hint="--follow"
         )
     check_output(options, "run")
     print_warnings(plan, is_start=True)

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from safelaunch.config.schema import json_types
+from safelaunch.config.schema.engines.pairs import AMOUNT, Pairs
 from safelaunch.config.schema.keys import Block, Key, Schema
-from safelaunch.config.schema.text_checks import check_kind, check_secret, shorten, wrong
+from safelaunch.config.schema.text_checks import check_kind, shorten, wrong
 from safelaunch.config.schema.types import Choice, Count, ListOf, Text
 from safelaunch.config.schema.units import Bool, Size
 from safelaunch.errors import ConfigError
@@ -16,7 +17,6 @@ from safelaunch.model import Kubernetes, Toleration, Volume
 
 if TYPE_CHECKING:
     from safelaunch.config.schema.json_types import Shape
-    from safelaunch.config.schema.types import Type
     from safelaunch.config.yaml_io.node import Node
 
 # kubernetes.io/docs/concepts/overview/working-with-objects: names, and labels. A name in a label,
@@ -42,28 +42,6 @@ _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _TOLERATION = re.compile(
     rf"(?P<key>{_KEY})(?:=(?P<value>({_WORD})?))?(?::(?P<effect>{'|'.join(_EFFECTS)}))?"
 )
-
-
-class Pairs:
-    """A mapping with keys of a form, and values of a type; null leaves one out."""
-
-    def __init__(self, key: str, rule: str, value: Type, wants: str) -> None:
-        self.key = key
-        self.rule = rule
-        self.value = value
-        self.wants = f"a mapping such as {{{wants}}}"
-
-    def read(self, node: Node) -> dict[str, Any]:
-        check_kind(node, "map", self.wants)
-        for key, value in node.items:
-            if not re.fullmatch(self.key, key.text):
-                raise ConfigError(f"`{shorten(key.text)}` {self.rule}", where=key.origin)
-            check_secret(key.text, value)
-        return {key.text: self.value.read(value) for key, value in node.items if not value.is_null}
-
-    def schema(self) -> Shape:
-        value = json_types.nullable(self.value.schema())
-        return json_types.mapped(value, {"pattern": f"^({self.key})$"})
 
 
 class Tolerations(ListOf):
@@ -124,7 +102,6 @@ class Volumes:
 
 
 _MEMORY = Size(1 << 20)
-_AMOUNT = Text("a whole number", r"[1-9][0-9]{0,8}", "is no whole number")
 _RESOURCE = f"{_PREFIX}{_WORD}"
 KUBERNETES = Schema(
     "kubernetes",
@@ -140,7 +117,7 @@ KUBERNETES = Schema(
         Key("shm", _MEMORY, "most that /dev/shm may hold; default: as much as the memory"),
         Key(
             "resources",
-            Pairs(_RESOURCE, _RESOURCE_RULE, _AMOUNT, "rdma/hca: 1"),
+            Pairs(_RESOURCE, _RESOURCE_RULE, AMOUNT, "rdma/hca: 1"),
             "further devices of each node, such as {rdma/hca: 1}",
         ),
         Key("volumes", Volumes(), "claims by their path in the container: {/data: my-claim}"),

@@ -2,41 +2,15 @@
 
 from __future__ import annotations
 
-import os
-
 from safelaunch.runtime import commands
+from safelaunch.runtime.engines.allocation import Allocation, JoinError
 from safelaunch.runtime.engines.slurm import node_list
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping
 
 ADDRESS_LIMIT = 20.0  # seconds for scontrol
-
-
-class JoinError(Exception):
-    """A machine cannot join the run; the message says why, for the job's output."""
-
-
-class Allocation:
-    """The machines of a run, seen from one of them."""
-
-    def __init__(
-        self,
-        nodes: Sequence[str],
-        node: int,
-        life: int,
-        cores: int | None,
-        address: Callable[[str], str | None],
-        *,
-        job: str = "",
-    ) -> None:
-        self.nodes = nodes  # their names, node 0 first
-        self.node = node  # number of this one
-        self.life = life  # how often the engine has started the job again
-        self.cores = cores  # that the job has on this machine; None: not stated
-        self.address = address  # the engine's address of a node, where the name has none
-        self.job = job  # what the engine calls its job
 
 
 def of_step(environ: Mapping[str, str]) -> Allocation:
@@ -63,12 +37,8 @@ def of_step(environ: Mapping[str, str]) -> Allocation:
         _count(environ, "SLURM_CPUS_PER_TASK"),
         _address,
         job=environ.get("SLURM_JOB_ID", ""),
+        environ=environ,
     )
-
-
-def node_name(environ: Mapping[str, str]) -> str:
-    """Return Slurm's name of this machine."""
-    return environ.get("SLURMD_NODENAME") or os.uname().nodename
 
 
 def _count(environ: Mapping[str, str], name: str) -> int | None:

@@ -11,15 +11,15 @@ import os
 import time
 
 from safelaunch.runtime import units
+from safelaunch.runtime.engines.meaning import Meaning, failure_class, is_by_signal
 from safelaunch.runtime.engines.slurm import batch_log, jobs, reasons
-from safelaunch.runtime.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from safelaunch.runtime.engines.slurm.jobs import SlurmJob
-    from safelaunch.runtime.records import Nullable, Status
+    from safelaunch.runtime.records import Status
 
 START_LIMIT = 60.0  # seconds from a job's start to the first report of a supervisor
 # Slurm lets a requeued job wait so long: the lifetime of a credential, 120 s, and a second
@@ -136,15 +136,6 @@ TABLE: tuple[tuple[tuple[str, ...], tuple[str, ...], str, str, str, str], ...] =
 )  # fmt: skip
 
 
-class Meaning(Record):
-    """What is shown of a run on Slurm."""
-
-    state: str = "unknown"  # pending, running, succeeded, failed, stopped, lost or unknown
-    reason: str = ""  # why, in words
-    class_name: Nullable[str] = None  # failure class
-    remedy: str = ""  # what to do
-
-
 def meaning(
     job: SlurmJob | None,
     status: Status | None,
@@ -168,7 +159,7 @@ def meaning(
     )
     if state == OWN and status is not None:
         return Meaning(
-            state=status.state, reason=status.reason or "", class_name=_class_name(status)
+            state=status.state, reason=status.reason or "", class_name=failure_class(status)
         )
     values = _values(job or jobs.SlurmJob(), now, os.getuid() if uid is None else uid)
     return Meaning(
@@ -191,9 +182,9 @@ def _own_records(job: SlurmJob | None, status: Status | None, life: int | None) 
         return (NONE,)
     if started is not None and sign is not None and sign < started - SKEW:
         return (NONE,)  # the record of an earlier life
-    if status.state == FAILED and _class_name(status) in ("killed", "peer-lost"):
+    if status.state == FAILED and failure_class(status) in ("killed", "peer-lost"):
         return (KILLED, FAILED)
-    if status.state == STOPPED and _is_by_signal(status):
+    if status.state == STOPPED and is_by_signal(status):
         return (TAKEN, STOPPED)
     if status.state in (SUCCEEDED, FAILED, STOPPED, LOST):
         return (status.state,)
@@ -250,16 +241,6 @@ def _last_sign(status: Status | None) -> float | None:
     if status.ended_at is not None:
         return status.ended_at
     return status.attempts[-1].started_at if status.attempts else status.started_at
-
-
-def _is_by_signal(status: Status) -> bool:
-    """Whether a signal has stopped it that our own `stop` did not bring, such as a preemption's."""
-    is_signal = (status.stopped_by or "").startswith("SIG")
-    return is_signal and not (status.stop_origin or "").startswith("`safelaunch stop`")
-
-
-def _class_name(status: Status) -> str | None:
-    return status.attempts[-1].class_name if status.attempts else None
 
 
 # -- words -----------------------------------------------------------------------------------------

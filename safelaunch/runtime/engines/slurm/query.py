@@ -4,14 +4,13 @@ What it does not say is never an end: an error, a command that is late, and an e
 a job unknown, with Slurm's words. Only `Invalid job id` of its controller means that it has none.
 """
 
-# ruff: noqa: PLC0415 - fcntl is missing on Windows, where a client may import the runtime
-
 from __future__ import annotations
 
 import os
 import time
 
 from safelaunch.runtime import commands, home
+from safelaunch.runtime.engines import answer_lock
 from safelaunch.runtime.engines.slurm import jobs
 from safelaunch.runtime.plain_text import clipped
 from safelaunch.runtime.records import Record
@@ -81,7 +80,7 @@ def look(
     folder = folder or home.home()
     answers = SlurmAnswers.read(folder) or SlurmAnswers()
     if not _is_fresh(answers, keys, clock()):
-        lock = _lock(folder)
+        lock = answer_lock.acquire(folder, SlurmAnswers.FILE, 2 * LIMIT)
         try:
             answers = SlurmAnswers.read(folder) or SlurmAnswers()  # another may just have asked
             if lock is not None and not _is_fresh(answers, keys, clock()):
@@ -107,31 +106,6 @@ def _is_fresh(answers: SlurmAnswers, keys: Iterable[str], now: float) -> bool:
 def _holds(answer: SlurmAnswer, now: float) -> bool:
     """Whether an answer is still true. A job that Slurm has forgotten does not come back."""
     return answer.is_forgotten or (answer.job is not None and 0 <= now - answer.asked_at < INTERVAL)
-
-
-def _lock(folder: str) -> int | None:
-    """Return the descriptor of the lock; -1 where there are none; None where it is not free."""
-    import fcntl
-
-    try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        path = os.path.join(folder, SlurmAnswers.FILE + ".lock")
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError:
-        return -1  # a full or read-only disk must not hide the state of a job
-    deadline = time.monotonic() + 2 * LIMIT
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                os.close(fd)
-                return None
-            time.sleep(0.05)
-        except OSError:
-            return fd  # the file system has no locks
-        else:
-            return fd
 
 
 def _write(answers: SlurmAnswers, folder: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from safelaunch.runtime import commands
+from safelaunch.runtime.engines.errors import SubmitError, UnclearSubmitError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,14 +15,6 @@ if TYPE_CHECKING:
 
 LIMIT = 60.0  # seconds: a busy slurmctld answers late
 _PARSABLE = re.compile(r"([0-9]+)(?:;(\S+))?")  # `--parsable`: the id, and `;` a cluster
-
-
-class SubmitError(Exception):
-    """The engine has not accepted the job; the message has its own words."""
-
-
-class UnclearSubmitError(SubmitError):
-    """The engine did not answer: it may have accepted the job."""
 
 
 def submit(

@@ -13,7 +13,8 @@ from support.project import TORCHRUN, Project
 
 from safelaunch.config.resolve import Flags
 from safelaunch.engines.slurm.batch_script import sbatch_script, submit_line
-from safelaunch.engines.slurm.directives import Submission, directives
+from safelaunch.engines.slurm.directives import directives
+from safelaunch.engines.submission import Submission
 from safelaunch.runtime.engines.exit_codes import REQUEUE
 from safelaunch.script import quote_directive
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from support import DATA
@@ -11,6 +11,9 @@ from safelaunch.runtime.engines.slurm import jobs, meaning, reasons
 from safelaunch.runtime.engines.slurm.jobs import SlurmJob, SlurmStep
 from safelaunch.runtime.records import AttemptRecord, Status
 from safelaunch.runtime.signatures import classes
+
+if TYPE_CHECKING:
+    from safelaunch.runtime.engines.meaning import Meaning
 
 NOW = 10_000.0
 OWN = ("none", "running", "lost", "stopped", "failed", "succeeded")
@@ -32,7 +35,7 @@ def status(own: str, class_name: str | None = "cuda-oom", **values: Any) -> Stat
     return Status(**fields)
 
 
-def shown(engine: SlurmJob | None, own: Status | None) -> meaning.Meaning:
+def shown(engine: SlurmJob | None, own: Status | None) -> Meaning:
     return meaning.meaning(engine, own, now=NOW, uid=1000)
 
 

@@ -1,0 +1,1 @@
+"""Ray: the request to the jobs interface, and the line of its driver."""

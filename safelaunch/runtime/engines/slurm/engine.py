@@ -1,0 +1,154 @@
+"""What Slurm is to a run: the answers of `table.Engine`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+
+from safelaunch.runtime import commands
+from safelaunch.runtime.engines.errors import MissingProgram
+from safelaunch.runtime.engines.slurm import allocation as step
+from safelaunch.runtime.engines.slurm import batch_log, jobs, query
+from safelaunch.runtime.engines.slurm import meaning as slurm
+from safelaunch.runtime.engines.slurm import shell as srun
+from safelaunch.runtime.engines.slurm import submit as sbatch
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+    from safelaunch.runtime.engines.allocation import Allocation
+    from safelaunch.runtime.engines.meaning import Meaning
+    from safelaunch.runtime.engines.slurm.jobs import SlurmJob
+    from safelaunch.runtime.records import EngineJob, Status
+
+TITLE = "Slurm"
+LOG = batch_log.NAME
+# seconds until Slurm's word of an end is written down: a shared file system may show what a
+# supervisor has recorded up to a minute late (nfs(5), acregmax)
+SETTLING = 90.0
+CANCEL_PATIENCE = 90.0  # seconds for Slurm to end what is left; KillWait is 30 by default
+POLL = 0.5
+LIMIT = 30.0  # seconds for a command
+
+
+def check(request: Mapping[str, Any], environ: Mapping[str, str]) -> None:
+    """Raise MissingProgram where the first of the words that submit is not on PATH."""
+    program = request["submit"][0]
+    if shutil.which(program, path=environ.get("PATH")) is None:
+        raise MissingProgram(f"no `{program}` on PATH")
+
+
+def names(
+    request: Mapping[str, Any], environ: Mapping[str, str], *, with_limits: bool
+) -> list[str]:
+    """Return the names of all partitions, or what they have."""
+    return sbatch.partitions(request.get("prefix") or (), environ, with_limits=with_limits)
+
+
+def submit(
+    request: Mapping[str, Any], environ: Mapping[str, str], on_start: Callable[[int], object]
+) -> tuple[str, str]:
+    """Run the line that submits; return the job's id, and its cluster. Raises SubmitError."""
+    return sbatch.submit(request["submit"], _without_options(environ), on_start=on_start)
+
+
+def _without_options(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment in which nothing beats what the script asks for.
+
+    sbatch takes its options from SBATCH_* and, inside of another job, from SLURM_* too.
+    """
+    own = ("SBATCH_", "SLURM_")
+    return {k: v for k, v in environ.items() if k == "SLURM_CONF" or not k.startswith(own)}
+
+
+def find(job: EngineJob, _folder: str, environ: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return id and cluster of a job, by its comment."""
+    return sbatch.job_of_comment(job.prefix, job.comment, environ)
+
+
+def withdraw(job: EngineJob, _folder: str, environ: Mapping[str, str]) -> None:
+    """Cancel a job. Raises SubmitError."""
+    sbatch.cancel(job, environ)
+
+
+def look(runs: Mapping[str, EngineJob], home: str) -> Mapping[str, SlurmJob | None]:
+    """Return {folder: job} for runs, with one call of squeue for those of a site's prefix."""
+    keys: dict[tuple[str, ...], list[str]] = {}
+    for job in runs.values():
+        keys.setdefault(tuple(job.prefix), []).append(job.key)
+    answers: dict[tuple[tuple[str, ...], str], SlurmJob | None] = {}
+    for prefix, members in keys.items():
+        answer_of = query.look(members, _run(prefix), folder=home)
+        answers |= {(prefix, key): answer_of[key] for key in members}
+    result: dict[str, SlurmJob | None] = {}
+    for folder, job in runs.items():
+        answer = result[folder] = answers[tuple(job.prefix), job.key]
+        if answer is not None and answer.state == jobs.FAILED and batch_log.tells_of_memory(folder):
+            answer.derived_signal = slurm.OOM_SIGNAL
+    return result
+
+
+def _run(prefix: Sequence[str]) -> Callable[[Sequence[str]], commands.CommandResult]:
+    """Return what runs a command of Slurm behind the words of the site."""
+    return lambda argv: query.run_command([*prefix, *argv])
+
+
+def meaning(
+    answer: SlurmJob | None, status: Status | None, life: int | None, now: float
+) -> Meaning:
+    """Return what a job and the status of a node mean."""
+    return slurm.meaning(answer, status, life=life, now=now)
+
+
+def is_settled(answer: SlurmJob | None, now: float) -> bool:
+    """Whether Slurm has ended the job for good, and long ago."""
+    if answer is None:
+        return True
+    ended = answer.ended_at
+    is_end = answer.state in jobs.ENDS and not answer.flags
+    return is_end and ended is not None and now - ended > SETTLING
+
+
+def is_begun(job: EngineJob, _folder: str) -> bool:
+    """Whether a job no longer waits in the queue."""
+    return _state(job) not in ("PENDING", "")
+
+
+def end(job: EngineJob, _folder: str) -> tuple[bool, str]:
+    """Cancel a job, and wait until it is gone."""
+    commands.run([*job.prefix, "scancel", *_cluster(job), job.job], limit=LIMIT)
+    deadline = time.monotonic() + CANCEL_PATIENCE
+    while (state := _state(job)) and time.monotonic() < deadline:
+        time.sleep(POLL)
+    return not state, ""
+
+
+def _cluster(job: EngineJob) -> list[str]:
+    return [f"--clusters={job.cluster}"] if job.cluster else []
+
+
+def _state(job: EngineJob) -> str:
+    """Return the state of a job in the queue, "" of one that is not there, `unknown` if silent."""
+    words = ["squeue", *_cluster(job), "--noheader", "--format=%T", f"--jobs={job.job}"]
+    answer = commands.run([*job.prefix, *words], limit=LIMIT)
+    if answer.code == 0 or "invalid job id" in answer.err.lower():
+        return answer.out.strip().split("\n")[0]
+    return "unknown"
+
+
+def shell(job: EngineJob, host: str) -> tuple[str, ...]:
+    """Return the words that open a shell on a node."""
+    return srun.command(job, host)
+
+
+def allocation(environ: Mapping[str, str]) -> Allocation:
+    """Return the nodes of the step that this process is a task of. Raises JoinError."""
+    return step.of_step(environ)
+
+
+def node_name(environ: Mapping[str, str]) -> str:
+    """Return Slurm's name of this machine."""
+    return environ.get("SLURMD_NODENAME") or os.uname().nodename
