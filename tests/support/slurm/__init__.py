@@ -128,14 +128,14 @@ class Slurm:
             ended()
 
 
-def free_ports() -> int:
+def free_ports(count: int = PORTS) -> int:
     """Return the first of some ports in a row that nobody uses.
 
     They lie below those that the system gives away: a connection does not take one by chance.
     """
     for _ in range(100):
         base = random.randrange(20000, 32000)  # noqa: S311 - no secret
-        if all(_is_free(port) for port in range(base, base + PORTS)):
+        if all(_is_free(port) for port in range(base, base + count)):
             return base
     raise AssertionError("no free ports in a row")
 
