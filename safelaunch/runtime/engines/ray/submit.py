@@ -23,6 +23,7 @@ END_PATIENCE = 20.0  # seconds for a job to end; Ray itself kills its driver aft
 PENDING_PATIENCE = 5.0  # seconds after which a job that waits will not be ended by Ray
 POLL = 0.5
 OK, MISSING, FORBIDDEN = 200, 404, (401, 403)
+LATE = (502, 504)  # of a proxy that may have passed the request on
 
 
 def check(request: Mapping[str, Any], environ: Mapping[str, str]) -> None:
@@ -56,7 +57,7 @@ def submit(request: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[str,
     answer = http.ask(address, "/api/jobs/", method="POST", body=body, token=secret)
     if answer.code == OK and isinstance(answer.data, dict):
         return name, address
-    if answer.code == 0 and answer.is_late:
+    if answer.is_late or answer.code in LATE:
         raise UnclearSubmitError(answer.words)
     if answer.code and "already exists" in answer.text and _entry(address, name, secret):
         return name, address
