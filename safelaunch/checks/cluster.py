@@ -5,17 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.checks.registry import CheckResult
+from safelaunch.engines.ray.job import bundle
 from safelaunch.errors import did_you_mean
 from safelaunch.runtime.commands import CommandResult
 from safelaunch.runtime.plain_text import printable
+from safelaunch.runtime.units import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from safelaunch.model import Slurm
+    from safelaunch.model import Plan, Ray, Slurm
 
 _FAMILY = "cluster"
 _SBATCH = "https://slurm.schedmd.com/sbatch.html"
+_RAY = "https://docs.ray.io/en/latest/ray-core/scheduling/placement-group.html"
 
 
 def results(host: str, block: Slurm, answer: Mapping[str, Any]) -> Iterator[CheckResult]:
@@ -32,6 +35,33 @@ def results(host: str, block: Slurm, answer: Mapping[str, Any]) -> Iterator[Chec
         evidence = f"Slurm does not take the job: {words or f'exit code {test.code}'}"
         yield CheckResult("slurm-request", _FAMILY, host, "fail", evidence, hint, _SBATCH)
     yield from _accounts(host, block, [str(line).split("|") for line in answer["accounts"]])
+
+
+def capacity_results(
+    host: str, plan: Plan, block: Ray, answer: Mapping[str, Any]
+) -> Iterator[CheckResult]:
+    """Yield whether a Ray answers, and has machines such as a plan asks for, free or not."""
+    problem, machines = printable(str(answer["problem"])), answer["machines"]
+    if problem:
+        yield CheckResult("ray-address", _FAMILY, host, "fail", problem, "", _RAY)
+        return
+    yield CheckResult("ray-address", _FAMILY, host, "ok", f"a Ray answers at {block.address}")
+    if not machines:
+        return
+    demand, nodes = bundle(block), plan.topology.nodes
+    fitting = [
+        name
+        for name, own in machines.items()
+        if all(own.get(key, 0) >= count for key, count in demand.items())
+    ]
+    shown = ", ".join(f"{key} {count}" for key, count in demand.items())
+    evidence = f"{len(fitting)} of {quantity(len(machines), 'machine')} have {shown}"
+    least = nodes if block.placement == "STRICT_SPREAD" else 1
+    if len(fitting) >= least:
+        yield CheckResult("ray-capacity", _FAMILY, host, "ok", evidence, "", _RAY)
+    else:
+        hint = f"the job asks for {least}: fewer `nodes`, or less on each"
+        yield CheckResult("ray-capacity", _FAMILY, host, "fail", evidence, hint, _RAY)
 
 
 def _accounts(host: str, block: Slurm, rows: list[list[str]]) -> Iterator[CheckResult]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from typing import TYPE_CHECKING
 
 from safelaunch.checks import cluster
 from safelaunch.cli.connections import host_pool
+from safelaunch.engines.ray.job import capacity_request
 from safelaunch.engines.slurm.trial import NODE_LIMIT, node_step, trial_request
 from safelaunch.errors import HostError
-from safelaunch.model import Slurm
+from safelaunch.model import Ray, Slurm
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +29,9 @@ def ask(
     Without such a node None. Raises HostError where the login node does not answer.
     """
     plan, name = context.plan, context.hosts[0].name
+    if plan is not None and isinstance(plan.engine, Ray):
+        answer = pool.call(name, "start.trial", **capacity_request(plan.engine, os.environ))
+        return list(cluster.capacity_results(name, plan, plan.engine, answer)), pool
     if plan is None or not isinstance(plan.engine, Slurm):
         return [], pool
     answer = pool.call(name, "start.trial", **trial_request(plan))

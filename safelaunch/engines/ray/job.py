@@ -6,10 +6,13 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.engines.submission import PLACEHOLDERS, SCRIPTS
+from safelaunch.runtime.engines.ray import NAME
 from safelaunch.runtime.engines.ray.jobs import MARK
 from safelaunch.script import quote
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from safelaunch.engines.submission import Submission
     from safelaunch.model import Plan, Ray
 
@@ -53,6 +56,14 @@ def submission(plan: Plan, block: Ray, place: Submission = PLACEHOLDERS) -> dict
 def body(plan: Plan, block: Ray, place: Submission = PLACEHOLDERS) -> str:
     """Return that request as text."""
     return json.dumps(submission(plan, block, place), indent=2, ensure_ascii=True) + "\n"
+
+
+def capacity_request(block: Ray, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return the request that asks, over SSH, what the machines of a Ray have."""
+    name = block.token_from
+    secrets = {} if name is None else {name: environ.get(name, "")}
+    address = block.address.rstrip("/")
+    return {"engine": NAME, "cluster": address, "token_from": name, "env": secrets}
 
 
 def request_path(place: Submission = PLACEHOLDERS) -> str:

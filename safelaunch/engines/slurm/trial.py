@@ -8,6 +8,7 @@ from safelaunch.engines.slurm.batch_script import sbatch_script, submit_line
 from safelaunch.engines.slurm.directives import directives
 from safelaunch.engines.submission import PLACEHOLDERS, Submission
 from safelaunch.model import Slurm
+from safelaunch.runtime.engines.slurm import NAME
 
 if TYPE_CHECKING:
     from safelaunch.model import Plan
@@ -26,6 +27,7 @@ def trial_request(plan: Plan) -> dict[str, Any]:
     block = plan.engine
     script = sbatch_script(plan, Submission("check", "/tmp", "python3"))  # noqa: S108 - not used
     return {
+        "engine": NAME,
         "submit": list(submit_line(plan, "", test_only=True)[:-1]),
         "script": script,
         "prefix": list(block.prefix) if isinstance(block, Slurm) else [],

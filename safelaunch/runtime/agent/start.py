@@ -86,10 +86,10 @@ def partitions(request: Message, link: Link) -> Message:
 
 
 def trial(request: Message, link: Link) -> Message:
-    """Return what the engine says to a script that is not submitted."""
-    from safelaunch.runtime.engines.slurm import trial as slurm
+    """Return what the `engine` says to a job that is not submitted."""
+    from safelaunch.runtime.engines import table
 
-    return slurm.ask(request["submit"], request["script"], request["prefix"], os.environ)
+    return table.load(str(request["engine"])).trial(request, os.environ)
 
 
 def withdraw(request: Message, link: Link) -> Message:

@@ -56,15 +56,16 @@ def shell(node_dir: str) -> Sequence[str]:
     from safelaunch.runtime.engines import table
 
     job = EngineJob.read(os.path.join(os.path.dirname(node_dir), "node-0")) or EngineJob()
-    return table.load(run.engine.name).shell(job, run.hosts[run.node])
+    name = run.engine.name
+    return table.load(name).shell(job, run.hosts[run.node]) if table.has(name) else ()
 
 
 def job_log(folder: str) -> str:
-    """Return the path of what the engine's own job of a run prints, such as a batch script."""
+    """Return the path of what the engine's own job of a run prints; "" of an unknown engine's."""
     from safelaunch.runtime.engines import table
 
     job = EngineJob.read(os.path.join(folder, "node-0")) or EngineJob()
-    return os.path.join(folder, table.load(job.name).LOG)
+    return os.path.join(folder, table.load(job.name).LOG) if table.has(job.name) else ""
 
 
 def batch_log_alone(folder: str) -> str | None:

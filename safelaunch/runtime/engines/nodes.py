@@ -82,9 +82,14 @@ def nodes(folder: str) -> list[EngineNode]:
 
 
 def _job(folder: str) -> EngineJob | None:
-    """Return the job of a run, which is looked up where its start was interrupted."""
+    """Return the job of a run, which is looked up where its start was interrupted.
+
+    None also where its engine is one that this version does not know.
+    """
     first = os.path.join(folder, "node-0")
     job = EngineJob.read(first)
+    if job is not None and not table.has(job.name):
+        return None
     if job is not None and not job.job and not job.is_over:
         entry = table.load(job.name).find(job, folder, os.environ)
         if entry is not None and entry[0]:

@@ -44,6 +44,11 @@ if TYPE_CHECKING:
             UnclearSubmitError where the engine did not answer.
             """
 
+        def trial(
+            self, request: Mapping[str, Any], environ: Mapping[str, str], /
+        ) -> dict[str, Any]:
+            """Return what it says to a job that is not submitted."""
+
         def find(
             self, job: EngineJob, folder: str, environ: Mapping[str, str], /
         ) -> tuple[str, str] | None:
@@ -89,9 +94,14 @@ if TYPE_CHECKING:
 _MODULES = {"slurm": "slurm.engine", "ray": "ray.engine"}
 
 
+def has(name: str) -> bool:
+    """Whether this version knows an engine, which a run may have from a later one."""
+    return name in _MODULES
+
+
 def load(name: str) -> Engine:
     """Return the answers of an engine's module. Raises ValueError for an unknown name."""
-    if name not in _MODULES:
+    if not has(name):
         raise ValueError(f"`{name}` is no engine that this version knows")
     module: Any = importlib.import_module(f"safelaunch.runtime.engines.{_MODULES[name]}")
     engine: Engine = module

@@ -147,6 +147,8 @@ def test_a_job_goes_to_a_ray_over_ssh_and_is_stopped_while_its_driver_waits(
     hosts = {"hosts": {"lab": {"ssh": "head1", "ray": block}}}
     (place.home / "hosts.yaml").write_text(json.dumps(hosts))
     name = place.ranks(FOREVER, 1, nodes=3, profile="cpu", python=None)
+    checked = place.cli("check", "--host", "lab", "--all", name, code=3).stdout
+    assert "2 of 2 machines have CPU 1" in " ".join(checked.split())
     words = ("--set", "ray.placement_timeout=10m")
     run = str(place.json("remote", "--host", "lab", name, *words)["id"])
     wait_for(lambda: ray.job(run)["status"] == "RUNNING", "driver")

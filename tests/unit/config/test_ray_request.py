@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.project import Project
 
+from safelaunch.checks import cluster
 from safelaunch.config.resolve import Flags
 from safelaunch.engines.ray.job import bundle, driver_line, submission
 from safelaunch.engines.submission import Submission
@@ -122,3 +123,32 @@ def test_a_job_for_ray_warns_of_what_it_does_not_ask_for(project: Project) -> No
     text = BARE + "gpus: 2\nray: {cpus: 4}\n"
     assert project.plan(text, RAY).warnings == ()
     assert "`ray:`" in " ".join(project.plan(text).notes)
+
+
+MACHINES = {"10.0.0.1": {"CPU": 8.0, "GPU": 4.0}, "10.0.0.2": {"CPU": 8.0}}
+
+
+@pytest.mark.parametrize(
+    ("placement", "machines", "problem", "expected"),
+    [
+        ("STRICT_SPREAD", MACHINES, "", [("ok", "answers at"), ("fail", "1 of 2 machines have")]),
+        ("PACK", MACHINES, "", [("ok", "answers at"), ("ok", "1 of 2 machines have GPU 2")]),
+        ("PACK", {}, "", [("ok", "answers at")]),
+        ("PACK", {}, "no jobs interface", [("fail", "no jobs interface")]),
+    ],
+)
+def test_a_check_says_whether_a_ray_has_such_machines(
+    project: Project,
+    placement: str,
+    machines: dict[str, dict[str, float]],
+    problem: str,
+    expected: list[tuple[str, str]],
+) -> None:
+    plan = project.plan(f"{BARE}gpus: 2\nnodes: 2\nray: {{placement: {placement}}}\n", RAY)
+    assert isinstance(plan.engine, Ray)
+    answer = {"machines": machines, "problem": problem}
+    results = list(cluster.capacity_results("head", plan, plan.engine, answer))
+    assert [
+        (result.status, words in result.evidence)
+        for result, (_, words) in zip(results, expected, strict=True)
+    ] == [(status, True) for status, _ in expected]

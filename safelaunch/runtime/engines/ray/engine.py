@@ -44,6 +44,11 @@ def submit(
     return interface.submit(request, environ)
 
 
+def trial(request: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return whether a Ray answers, and what its machines have altogether."""
+    return interface.capacity(request, environ)
+
+
 def find(job: EngineJob, folder: str, _environ: Mapping[str, str]) -> tuple[str, str] | None:
     """Return id and address of a job, which is called as its run."""
     return interface.find(job, folder)

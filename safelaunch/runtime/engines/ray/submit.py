@@ -40,6 +40,27 @@ def check(request: Mapping[str, Any], environ: Mapping[str, str]) -> None:
     raise UnreachableEngine(f"no jobs interface of a Ray; {words}")
 
 
+def capacity(request: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return `machines`, {address: {resource: count}}, and the `problem` of a Ray that is silent.
+
+    Ray does not describe what its dashboard shows of machines: what has another form has none.
+    """
+    try:
+        check(request, environ)
+    except UnreachableEngine as e:
+        return {"problem": str(e), "machines": {}}
+    secret = _secret(request, environ)
+    answer = http.ask(str(request["cluster"]), "/nodes?view=summary", token=secret)
+    machines = {}
+    try:
+        for entry in answer.data["data"]["summary"]:
+            if entry["raylet"]["state"] == "ALIVE":
+                machines[str(entry["ip"])] = dict(entry["raylet"]["resourcesTotal"])
+    except (TypeError, KeyError, ValueError):
+        machines = {}
+    return {"problem": "", "machines": machines}
+
+
 def _secret(request: Mapping[str, Any], environ: Mapping[str, str]) -> str:
     name = request.get("token_from") or ""
     return (request.get("env") or {}).get(name) or environ.get(name) or "" if name else ""

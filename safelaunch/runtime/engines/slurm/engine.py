@@ -13,6 +13,7 @@ from safelaunch.runtime.engines.slurm import batch_log, jobs, query
 from safelaunch.runtime.engines.slurm import meaning as slurm
 from safelaunch.runtime.engines.slurm import shell as srun
 from safelaunch.runtime.engines.slurm import submit as sbatch
+from safelaunch.runtime.engines.slurm import trial as sbatch_trial
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,6 +63,11 @@ def _without_options(environ: Mapping[str, str]) -> dict[str, str]:
     """
     own = ("SBATCH_", "SLURM_")
     return {k: v for k, v in environ.items() if k == "SLURM_CONF" or not k.startswith(own)}
+
+
+def trial(request: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return what Slurm says to a script that is not submitted."""
+    return sbatch_trial.ask(request["submit"], request["script"], request["prefix"], environ)
 
 
 def find(job: EngineJob, _folder: str, environ: Mapping[str, str]) -> tuple[str, str] | None:

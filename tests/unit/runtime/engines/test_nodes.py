@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from safelaunch.cli.runs import show
-from safelaunch.runtime.engines import nodes
+from safelaunch.runtime.engines import current, nodes
 from safelaunch.runtime.engines.slurm import batch_log
 from safelaunch.runtime.engines.slurm.jobs import SlurmJob
 from safelaunch.runtime.engines.slurm.query import SlurmAnswer, SlurmAnswers
@@ -102,3 +102,17 @@ def test_slurms_log_tells_of_a_kill_for_memory_that_no_state_of_the_job_shows(
     assert (node.failure is not None and node.failure.class_name == "host-oom") is (
         expected == "failed"
     )
+
+
+@pytest.mark.parametrize("name", ["", "flux"])
+def test_a_run_of_an_engine_that_is_not_known_shows_what_it_has_recorded(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = Status(id=RUN, state="running", started_at=time.time())
+    folder = run_folder(tmp_path, SlurmJob(id="7", state="RUNNING"), own)
+    EngineJob(name=name, job="7").write(str(folder / "node-0"))
+    assert [node.status.state for node in nodes.nodes(str(folder))] == ["running"]
+    assert current.batch_log_alone(str(folder)) is None
+    monkeypatch.setenv("SAFELAUNCH_HOME", str(tmp_path))
+    show.command.main([RUN], standalone_mode=False)
+    assert "running" in capsys.readouterr().out

@@ -185,3 +185,20 @@ def test_a_job_that_waits_stays_with_ray_which_is_said(
     is_over, note = submit.end(engine_job(ray), str(tmp_path))
     assert (is_over, "Ray keeps its job as PENDING" in note) == (True, True)
     assert time.monotonic() - begun_at < submit.END_PATIENCE
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"data": {"summary": [{"ip": "a"}]}}', "no JSON"])
+def test_machines_of_another_form_are_none(ray: RecordedHttp, text: str) -> None:
+    ray.answers["GET /nodes?view=summary"] = (200, text)
+    assert submit.capacity({"cluster": ray.address}, {}) == {"problem": "", "machines": {}}
+
+
+def test_only_machines_that_live_have_something(ray: RecordedHttp) -> None:
+    rows = [
+        {"ip": ip, "raylet": {"state": state, "resourcesTotal": {"CPU": 4.0}}}
+        for ip, state in (("127.0.0.2", "ALIVE"), ("127.0.0.3", "DEAD"))
+    ]
+    text = json.dumps({"result": True, "msg": "", "data": {"summary": rows}})
+    ray.answers["GET /nodes?view=summary"] = (200, text)
+    machines = submit.capacity({"cluster": ray.address}, {})["machines"]
+    assert machines == {"127.0.0.2": {"CPU": 4.0}}
