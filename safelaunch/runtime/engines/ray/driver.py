@@ -22,6 +22,7 @@ JOIN = os.path.join(os.path.dirname(PLACE), "join.py")
 LIFELINE = os.path.join(PLACE, "lifeline.py")
 CHOSEN = "SAFELAUNCH_RAY_PYTHON"  # set once the interpreter of Ray runs this
 FAILED, STOPPED = 1, 143  # as runtime/engines/exit_codes.py has them
+START_LIMIT = 180.0  # seconds in which the workers of all nodes start
 SLICE = 1.0  # seconds between two looks for a request to stop
 MOST_PARENTS = 8
 
@@ -136,7 +137,10 @@ def _run(ray: Any, options: argparse.Namespace, group: Any, bundle: dict[str, fl
         .remote()
         for index in range(options.nodes)
     ]
-    names = ray.get([actor.address.remote() for actor in actors])
+    try:
+        names = ray.get([actor.address.remote() for actor in actors], timeout=START_LIMIT)
+    except ray.exceptions.RayError as e:
+        return _say(options, f"no worker on a node that Ray has chosen: {_words(e)}")
     variables = {"SAFELAUNCH_RAY_NODES": ",".join(names)}
     if "CPU" in bundle:
         variables["SAFELAUNCH_RAY_CORES"] = f"{bundle['CPU']:g}"
@@ -154,9 +158,13 @@ def _run(ray: Any, options: argparse.Namespace, group: Any, bundle: dict[str, fl
             try:
                 codes.append(ray.get(done))
             except ray.exceptions.RayError as e:
-                codes.append(_say(options, f"{name}: {' '.join(str(e).split())[:500]}"))
+                codes.append(_say(options, f"{name}: {_words(e)}"))
     failures = [code for code in codes if code not in (0, STOPPED)]
     return FAILED if failures else max(codes)
+
+
+def _words(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:500]
 
 
 class SupervisorActor:
