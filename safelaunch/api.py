@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from safelaunch.remote.host_pool import HostPool
     from safelaunch.remote.runs.follow_events import Event
     from safelaunch.runs.access import RunAccess
+    from safelaunch.start.caller import Caller
 
 
 def plan(
@@ -57,16 +58,37 @@ def plan(
     return make_plan(resolve_file(job_file, flags, os.getcwd()))
 
 
-def start(plan: Plan, environ: Mapping[str, str] = os.environ) -> RunAccess:
+def start(
+    plan: Plan, environ: Mapping[str, str] = os.environ, *, key: str | None = None
+) -> RunAccess:
     """Start a plan on this machine, or submit it to the engine that it is for, without checks.
 
-    Raises StartError or Refused, with nothing left behind.
+    With a key that has started this plan before, it is that run. Raises StartError or Refused, with
+    nothing left behind.
     """
+    by = caller(environ)
+    if key is None:
+        return _start(plan, by)
+    from safelaunch.start.once import StartKey
+
+    lock = StartKey(by.home, key)
+    try:
+        with catalog(environ) as runs:
+            earlier = lock.run_of(plan, by.home, runs.open)
+        if earlier is not None:
+            return earlier
+        lock.record(by.run_id(plan.name), plan)
+        return _start(plan, by)
+    finally:
+        lock.release()
+
+
+def _start(plan: Plan, by: Caller) -> RunAccess:
     if plan.engine is not None:
         from safelaunch.start import engine
 
-        return EngineRun(engine.submit(plan, caller(environ)).run)
-    return LocalRun(local.start(plan, caller(environ)).run)
+        return EngineRun(engine.submit(plan, by).run)
+    return LocalRun(local.start(plan, by).run)
 
 
 def start_remote(

@@ -138,6 +138,12 @@ start_options = _decorator(
         help="Stream the log; exit 0/1 with the job. Ctrl-C leaves it running.",
     ),
     click.option("--no-check", is_flag=True, help="Start without the quick checks."),
+    click.option(
+        "--id",
+        "key",
+        metavar="KEY",
+        help="Start once for this key: a second start shows the run of the first.",
+    ),
 )
 
 

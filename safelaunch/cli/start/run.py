@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from safelaunch.cli import plan_options as shared
+from safelaunch.cli import start_key
 from safelaunch.cli.show_plan import resolve_target
 from safelaunch.errors import ConfigError
 from safelaunch.plan.build import make_plan
@@ -49,6 +50,11 @@ def command(job: tuple[str, ...], **options: Any) -> int:
         raise ConfigError(f"{len(files)} job files: several at once only with --dry-run")
     resolved = resolve_target(files, line, flags)
     plan = make_plan(resolved)
+    earlier = start_key.earlier_run(plan, options)
+    if earlier is not None:
+        from safelaunch.cli.start.targets.after_start import show_earlier
+
+        return show_earlier(earlier, options, "run")
     if plan.engine is not None:
         return _submit(plan, options)
     checks = None

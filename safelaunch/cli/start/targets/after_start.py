@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from safelaunch.cli import start_key
 from safelaunch.cli.connections import catalog
 from safelaunch.cli.output import print_json, say
 from safelaunch.errors import ConfigError
 from safelaunch.runs import store
+from safelaunch.runtime import backends
 
 if TYPE_CHECKING:
     from safelaunch.runs.access import RunAccess
@@ -31,6 +33,7 @@ def check_output(options: dict[str, Any], command: str) -> None:
 def show_started(started: Started, options: dict[str, Any]) -> int:
     """Print what was started, or follow it, as the options say; return the exit code."""
     run_id = started.run.id
+    start_key.release()
     try:
         run = catalog().open(started.run)
         say_notes(started)
@@ -47,6 +50,44 @@ def show_started(started: Started, options: dict[str, Any]) -> int:
     except KeyboardInterrupt:
         return keeps_running(run_id)
     return 0
+
+
+def show_earlier(run: RunAccess, options: dict[str, Any], command: str) -> int:
+    """Print the run that an earlier start with the same key has started, or follow it."""
+    check_output(options, command)
+    start_key.release()
+    if options["as_json"]:
+        print_json(_earlier_json(run))
+        return 0
+    say(f"{run.id} was started with this key before")
+    if options["follow"]:
+        from safelaunch.cli.runs.follow import follow, outcome
+
+        try:
+            return outcome(run, follow(run))
+        except KeyboardInterrupt:
+            return keeps_running(run.id)
+    from safelaunch.cli.runs.follow import headline
+
+    click.echo(headline(run, run.last_status()))
+    return 0
+
+
+def _earlier_json(run: RunAccess) -> dict[str, Any]:
+    status, places = run.last_status(), run.places()
+    shown = store.show(run.record, status, {})
+    backend, handle = backends.from_record(status)
+    attach = shlex.join(backend.attach(handle)) or None
+    earlier = {
+        "version": 1,
+        "id": run.id,
+        "state": status.state,
+        "host": shown.host,
+        "run_dir": shown.run_dir,
+        "attach": f"safelaunch attach {run.id}" if places and attach else attach,
+        "is_new": False,
+    }
+    return {**earlier, "nodes": [place.to_json() for place in places]} if places else earlier
 
 
 def keeps_running(run_id: str) -> int:
@@ -90,6 +131,7 @@ def _start_json(started: Started, run: RunAccess) -> dict[str, Any]:
         "host": first.host,
         "run_dir": first.run_dir,
         "attach": shlex.join(started.attach) or None,
+        "is_new": True,
     }
     if started.job:
         shown["job"] = started.job

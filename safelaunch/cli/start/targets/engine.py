@@ -6,6 +6,7 @@ import os
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from safelaunch.cli import start_key
 from safelaunch.cli.show_plan import print_warnings
 from safelaunch.cli.start.targets.after_start import check_output, show_started
 from safelaunch.cli.start.targets.local import interruptible
@@ -30,6 +31,8 @@ def start(
         )
     check_output(options, "run")
     print_warnings(plan, is_start=True)
+    by = caller(os.environ)
+    start_key.record(by.run_id(plan.name))
     with interruptible():
-        started = engine.submit(plan, caller(os.environ), files)
+        started = engine.submit(plan, by, files)
     return show_started(started, options)

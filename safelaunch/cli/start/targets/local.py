@@ -11,6 +11,7 @@ import time
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from safelaunch.cli import start_key
 from safelaunch.cli.output import say
 from safelaunch.cli.show_plan import print_warnings
 from safelaunch.cli.start.targets.after_start import (
@@ -59,6 +60,7 @@ def start(
         return _foreground(plan, files, check, probe)
     by = caller(os.environ)
     run_id = by.run_id(plan.name)
+    start_key.record(run_id)
     with interruptible():
         try:
             started = local.start(plan, by, more=files, check=check, probe=probe)

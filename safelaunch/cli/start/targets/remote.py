@@ -13,10 +13,11 @@ import click
 
 from safelaunch.checks import machines
 from safelaunch.cli import plan_options as shared
+from safelaunch.cli import start_key
 from safelaunch.cli.check.quick import report
 from safelaunch.cli.connections import host_pool
 from safelaunch.cli.show_plan import print_warnings
-from safelaunch.cli.start.targets.after_start import check_output, show_started
+from safelaunch.cli.start.targets.after_start import check_output, show_earlier, show_started
 from safelaunch.cli.start.targets.local import interruptible
 from safelaunch.cli.transfer.progress_bar import Bar
 from safelaunch.plan.build import make_plan
@@ -41,6 +42,9 @@ def start(resolved: Resolved, options: dict[str, Any]) -> int:
     """Start a job on its hosts; return the exit code of the command."""
     check_output(options, "remote")
     plan = make_plan(resolved)
+    earlier = start_key.earlier_run(plan, options)
+    if earlier is not None:
+        return show_earlier(earlier, options, "remote")
     checks = None
     if not options["no_check"] and plan.engine is None:  # a login node trains nothing
         context = machines.for_plan(resolved, plan, os.environ, is_quick=True)
@@ -66,6 +70,7 @@ def start(resolved: Resolved, options: dict[str, Any]) -> int:
             progress=bar.show,
         )
         prepared = prepare(plan, names, pool, by, checks=checks, sync=sync)
+    start_key.record(prepared.run_id)
     return _start(prepared, options)
 
 
