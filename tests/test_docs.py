@@ -13,6 +13,7 @@ from support import cli_process, readme_output, show_json_page
 
 from safelaunch import api
 from safelaunch.checks.registry import declared
+from safelaunch.cli.automation.tools import TOOLS
 from safelaunch.cli.main import COMMANDS
 from safelaunch.config.hosts_file.reader import load_default
 from safelaunch.config.schema.files import HOST, JOB, PROFILE
@@ -198,3 +199,10 @@ def test_the_page_for_programs_describes_every_code_of_an_error() -> None:
     text = (ROOT / "docs" / "automation.md").read_text(encoding="utf-8")
     section = text.split("\n## Errors")[1]
     assert dict(re.findall(r"^\| `([\w-]+)` \| (.*) \|$", section, re.MULTILINE)) == CODES
+
+
+def test_the_page_for_programs_names_every_tool_of_mcp() -> None:
+    text = (ROOT / "docs" / "automation.md").read_text(encoding="utf-8")
+    section = text.split("\n## Tools for")[1].split("\n## ")[0]
+    rows = dict(re.findall(r"^\| `(\w+)` \|.*\| (no|yes)[^|]*\|$", section, re.MULTILINE))
+    assert rows == {tool.name: "no" if tool.is_read_only else "yes" for tool in TOOLS}

@@ -29,6 +29,7 @@ COMMANDS = {
     "show": ("runs.show", "Show one run: state, exit code, processes, progress, failure."),
     "logs": ("runs.logs", "Print or follow a run's log."),
     "events": ("automation.events", "Print what happens to runs, for programs."),
+    "mcp": ("automation.mcp", "Serve the commands to coding assistants as tools (MCP)."),
     "attach": ("runs.attach", "Attach this terminal to a run's tmux pane."),
     "wait": ("runs.wait", "Wait until a run has ended; exit 0 if it succeeded."),
     "stop": ("runs.stop", "Stop a run, and verify that no process of it is left."),
