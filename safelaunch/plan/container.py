@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from safelaunch import engines
 from safelaunch.errors import ConfigError
 from safelaunch.model import (
     Container,
@@ -56,9 +57,10 @@ def block_of(job: Job, host: Host) -> Container | None:
             hint="`image: NAME`, or --container IMAGE",
         )
     if job.engine is not None:
+        title = engines.load(job.engine).TITLE
         raise ConfigError(
-            "a container of docker or podman inside a Slurm job: it is not in the job's group, so "
-            "it goes on after scancel and beyond the job's memory limit",
+            f"a container of docker or podman inside a {title} job: it is not in the job's group, "
+            "so it goes on after its end and beyond its memory limit",
             where=block.origin,
             hint="`--container off` runs the job without it",
         )

@@ -91,7 +91,7 @@ def test_a_container_without_an_image_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_container_inside_a_slurm_job_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="after scancel"):
+    with pytest.raises(ConfigError, match="after its end"):
         node(tmp_path, "torch:2", None, Flags(engine="slurm"), profile="cpu")
 
 
