@@ -212,7 +212,8 @@ def test_a_list_of_many_runs_asks_slurm_once(place: Place) -> None:
     runs = [submit(place, file, "--set", "slurm.partition=down") for _ in range(3)]
     calls.write_text("")
     listed = place.json("ps")["runs"]
-    assert [run["id"] for run in listed if run["state"] == "pending"] == runs
+    pending = {run["id"] for run in listed if run["state"] == "pending"}
+    assert pending == set(runs)  # of one second the order is by chance
     programs = [word for line in calls.read_text().splitlines() for word in line.split()]
     assert [word for word in programs if word in {"squeue", "sacct", "scontrol"}] == ["squeue"]
     for run in runs:
@@ -308,7 +309,8 @@ def test_a_log_is_followed_over_two_lives_of_a_job_without_a_lost_or_doubled_lin
 ) -> None:
     run = submit(place, job(place, STEPS, recovery=RESUME))
     follow = place.popen("logs", "-f", run)
-    wait_for(lambda: "step 3/6" in place.cli("logs", run, code=None).stdout, "step 3")
+    # of both ranks: the second may be later, and has no checkpoint of its own
+    wait_for(lambda: place.cli("logs", run, code=None).stdout.count("step 3/6") == 2, "step 3")
     number = queue(cluster).split()[0]
     cluster.run("scontrol", "requeue", number)
     began = time.monotonic()
