@@ -942,3 +942,4 @@ class PlanRecord(Record):
     supervision: Mapping[str, object] = {}  # as in run.json
     unbound: object = None  # the plan before its slots were filled (plan/serialize.py)
     manual_node: str | None = None  # of several nodes started by hand: which one, where they meet
+    engine: Mapping[str, object] | None = None  # name, and what is submitted to what starts it
