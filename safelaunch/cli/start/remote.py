@@ -38,8 +38,9 @@ DEFAULT = "safelaunch.yaml"  # the job file, where none is named
 def command(job: tuple[str, ...], **options: Any) -> int:
     """Sync the project to a host and start a job there, in tmux where it is installed.
 
-    NAME is a host of the hosts file, of ~/.ssh/config, or user@address. Without a job file it is
-    safelaunch.yaml, or the only job file of the folder.
+    NAME is a host of the hosts file, of ~/.ssh/config, or user@address; one with a `slurm` or `ray`
+    block is a login node, which submits the job. Without a job file it is safelaunch.yaml, or the
+    only job file of the folder.
 
     \b
     safelaunch remote --host gpu1 train.yaml
