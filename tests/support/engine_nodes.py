@@ -114,6 +114,12 @@ class EngineRun:
         assert isinstance(status, dict)
         return status
 
+    def events(self, number: int = 0) -> list[str]:
+        """Return the kinds of a node's events so far."""
+        path = self.node(number) / "events.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [json.loads(line)["event"] for line in lines]
+
     def ask_to_stop(self) -> None:
         """Write a stop request for each node."""
         for number in range(self.count):

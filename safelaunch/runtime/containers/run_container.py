@@ -28,31 +28,39 @@ if TYPE_CHECKING:
     from safelaunch.runtime.records import ContainerStart
 
 PAUSE = 1.0  # seconds between two looks at the counters of memory kills
+START_PAUSE = 0.05  # seconds between two looks for the supervisor
 RETRY = 2.0  # seconds between two questions to an engine that does not answer
 LOG = "container.log"  # what the engine's client prints on stderr
 START_PATIENCE = 5.0  # seconds for a supervisor whose container has started to be recorded
 
 
 class MemoryWatch:
-    """What shows that the supervisor was killed for memory: the group's counter goes with it."""
+    """What shows that the supervisor was killed for memory.
+
+    The counter of its group goes with the group, and has to be read before; the kernel's log, where
+    it may be read, is followed from before the start.
+    """
 
     def __init__(self, node_dir: str) -> None:
         self._dir = node_dir
-        self._snapshot: oom_kills.Snapshot | None = None
+        self._snapshot = oom_kills.Snapshot()
         self._supervisor = 0
         self._kills = oom_kills.Kills()
 
+    @property
+    def pause(self) -> float:
+        """Seconds until the next look: short until there is a supervisor."""
+        return PAUSE if self._supervisor else START_PAUSE
+
     def look(self) -> None:
-        """Read the counters."""
-        if self._snapshot is None:
+        """Read what has come since the last look."""
+        if not self._supervisor:
             status = Status.read(self._dir)
             if status is None or status.supervisor is None:
                 return
             self._supervisor = status.supervisor.pid
-            self._snapshot = oom_kills.Snapshot()
             self._snapshot.add_processes([self._supervisor])
-            return
-        self._kills = self._snapshot.kills() if not self._kills.kills else self._kills
+        self._kills.kills += self._snapshot.kills().kills
 
     def proof(self) -> str | None:
         """Return what shows it; None where nothing does."""
@@ -118,7 +126,7 @@ def _client(node_dir: str, container: ContainerStart, memory: MemoryWatch) -> in
             return 127
         while True:
             try:
-                return child.wait(PAUSE)
+                return child.wait(memory.pause)
             except subprocess.TimeoutExpired:
                 memory.look()
 

@@ -260,7 +260,13 @@ class Supervisor:
     def _decide(self, result: Outcome, failure: Failure | None, wakeup: int) -> Decision | None:
         """Return what follows an attempt, None for the end of the run."""
         if self.nodes is not None and not self.nodes.is_alone and self.run.recovery:
-            return self._agreed(result, self.nodes, wakeup)
+            decision = self._agreed(result, self.nodes, wakeup)
+            if decision is not None or not self.control.signals:
+                return decision
+            if self.journal.status.state != "failed":
+                return None
+            # stopped before all agreed: as for one node, a restart that was due is called off
+            return result.decide(failure or Failure())
         if len(self.run.hosts) > 1:
             return None  # its ranks would wait for the others
         if self.journal.status.state != "failed":

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.engine_nodes import EngineRun, ends
+from support.workspace import wait_for
 
 from safelaunch.runtime import processes
 from safelaunch.runtime.engines.errors import SubmitError
@@ -25,6 +26,14 @@ FAIL = """
 import os, time
 if os.environ["RANK"] == "1":
     raise KeyError("label")
+time.sleep(600)
+"""
+# rank 0 takes until it is killed, so that node 1 waits with its failure for the end of node 0
+FAIL_ALONE = """
+import os, signal, time
+if os.environ["RANK"] == "1":
+    raise KeyError("label")
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
 time.sleep(600)
 """
 # saves a checkpoint with each step, and goes on from the one that it is given
@@ -101,6 +110,16 @@ def test_a_stop_request_in_the_run_directory_stops_all_nodes(place: Place) -> No
     assert ends(nodes) == [143, 143]
     origins = [run.status(number).get("stop_origin") for number in range(2)]
     assert "`safelaunch stop` (a test)" in origins  # the other may be stopped by this one
+
+
+def test_a_stop_before_the_nodes_agree_on_a_restart_is_a_stop(place: Place) -> None:
+    policy = {"max_restarts": 2, "classes": {"user-code-exception": "restart"}}
+    run = EngineRun(place, place.ranks(FAIL_ALONE, 1, recovery=policy))
+    nodes = run.start_all()
+    wait_for(lambda: "failed" in run.events(1), "failure of node 1, while node 0 ends its rank")
+    run.ask_to_stop()
+    assert ends(nodes) == [143, 143]
+    assert [run.status(number)["state"] for number in range(2)] == ["stopped", "stopped"]
 
 
 def test_a_run_that_meets_its_time_limit_goes_on_in_the_next_life(place: Place) -> None:
