@@ -6,57 +6,28 @@ files; read the diff.
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from support import cli_process
+from support.engine_golden import FORMS, planned, printed, rewrite
 from support.example_checkouts import GOLDEN, ROOT
 
-from safelaunch.cli.show_plan import print_explanation, print_plan
-from safelaunch.config.resolve import Flags, resolve_file
-from safelaunch.plan.build import make_plan
 from safelaunch.plan.serialize import freeze, plan_json, thaw
 
 if TYPE_CHECKING:
-    from safelaunch.config.resolve import Resolved
-    from safelaunch.model import Plan
-
-FORMS = ("plan", "explain")
-FILES = {"ray.yaml": "jobs/ray.yaml", "hosts.yaml": "hosts/ray.yaml"}
-
-
-def planned(folder: Path) -> tuple[Resolved, Plan]:
-    """Return the job in a checkout, planned as if that lay at ROOT."""
-    (folder / ".git").mkdir()
-    (folder / "train.py").touch()
-    for name, source in FILES.items():
-        (folder / name).write_bytes((GOLDEN / source).read_bytes())
-    flags = Flags(engine="ray", hosts_file="hosts.yaml", project_root=ROOT)
-    resolved = resolve_file("ray.yaml", flags, str(folder))
-    return resolved, make_plan(resolved)
-
-
-def printed(folder: Path, form: str) -> str:
-    resolved, plan = planned(folder)
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-        print_explanation(resolved, plan) if form == "explain" else print_plan(plan)
-    return output.getvalue()
+    from pathlib import Path
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_job_for_ray_is_shown_in_the_same_bytes(form: str, tmp_path: Path) -> None:
     golden = GOLDEN / f"ray-{form}.txt"
-    assert printed(tmp_path, form) == golden.read_bytes().decode()
+    assert printed("ray", tmp_path, form) == golden.read_bytes().decode()
 
 
 def test_the_command_prints_it_without_a_cluster(tmp_path: Path) -> None:
-    planned(tmp_path)
+    planned("ray", tmp_path)
     words = ["run", "--on", "ray", "--dry-run", "--hosts", "hosts.yaml", "ray.yaml"]
     env = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
     done = cli_process.run([*words, "--project-root", ROOT], env, tmp_path, 60)
@@ -65,7 +36,7 @@ def test_the_command_prints_it_without_a_cluster(tmp_path: Path) -> None:
 
 
 def test_an_address_where_no_ray_answers_starts_nothing_and_says_what_to_do(tmp_path: Path) -> None:
-    planned(tmp_path)
+    planned("ray", tmp_path)
     words = ["run", "--on", "ray", "--hosts", "hosts.yaml", "ray.yaml"]
     words += ["--set", "ray.address=http://127.0.0.1:9"]
     home = tmp_path / "home"
@@ -79,7 +50,7 @@ def test_an_address_where_no_ray_answers_starts_nothing_and_says_what_to_do(tmp_
 
 
 def test_the_plan_as_data_has_what_is_submitted(tmp_path: Path) -> None:
-    plan = planned(tmp_path)[1]
+    plan = planned("ray", tmp_path)[1]
     engine = json.loads(json.dumps(plan_json(plan)["engine"]))
     assert (engine["name"], engine["address"]) == ("ray", "https://ray.example.com:8265/")
     assert engine["request"]["submission_id"] == "<run-id>"
@@ -87,12 +58,9 @@ def test_the_plan_as_data_has_what_is_submitted(tmp_path: Path) -> None:
 
 
 def test_a_recorded_plan_submits_the_same(tmp_path: Path) -> None:
-    plan = planned(tmp_path)[1]
+    plan = planned("ray", tmp_path)[1]
     assert plan_json(thaw(freeze(plan)))["engine"] == plan_json(plan)["engine"]
 
 
 if __name__ == "__main__":
-    for form_name in FORMS:
-        with tempfile.TemporaryDirectory() as folder_name:
-            text = printed(Path(folder_name), form_name)
-        (GOLDEN / f"ray-{form_name}.txt").write_text(text, encoding="utf-8")
+    rewrite("ray")

@@ -6,59 +6,34 @@ files; read the diff.
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from support import cli_process
+from support.engine_golden import FORMS, planned, printed, rewrite
 from support.example_checkouts import GOLDEN, ROOT
 
-from safelaunch.cli.show_plan import print_explanation, print_plan
+from safelaunch.cli.show_plan import print_plan
 from safelaunch.config.resolve import Flags, resolve_file
 from safelaunch.engines.slurm.batch_script import sbatch_script
 from safelaunch.plan.build import make_plan
 from safelaunch.plan.serialize import freeze, plan_json, thaw
 
 if TYPE_CHECKING:
-    from safelaunch.config.resolve import Resolved
-    from safelaunch.model import Plan
+    from pathlib import Path
 
 EXAMPLE = GOLDEN.parent.parent / "examples" / "lightrft"
-FORMS = ("plan", "explain")
-FILES = {"slurm.yaml": "jobs/slurm.yaml", "hosts.yaml": "hosts/slurm.yaml"}
-
-
-def planned(folder: Path) -> tuple[Resolved, Plan]:
-    """Return the job in a checkout, planned as if that lay at ROOT."""
-    (folder / ".git").mkdir()
-    (folder / "train.py").touch()
-    for name, source in FILES.items():
-        (folder / name).write_bytes((GOLDEN / source).read_bytes())
-    flags = Flags(engine="slurm", hosts_file="hosts.yaml", project_root=ROOT)
-    resolved = resolve_file("slurm.yaml", flags, str(folder))
-    return resolved, make_plan(resolved)
-
-
-def printed(folder: Path, form: str) -> str:
-    resolved, plan = planned(folder)
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-        print_explanation(resolved, plan) if form == "explain" else print_plan(plan)
-    return output.getvalue()
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_job_for_slurm_is_shown_in_the_same_bytes(form: str, tmp_path: Path) -> None:
     golden = GOLDEN / f"slurm-{form}.txt"
-    assert printed(tmp_path, form) == golden.read_bytes().decode()
+    assert printed("slurm", tmp_path, form) == golden.read_bytes().decode()
 
 
 def test_the_command_prints_it_without_a_cluster(tmp_path: Path) -> None:
-    planned(tmp_path)
+    planned("slurm", tmp_path)
     words = ["run", "--on", "slurm", "--dry-run", "--hosts", "hosts.yaml", "slurm.yaml"]
     env = {"PATH": str(tmp_path), "HOME": str(tmp_path), "SLURM_CONF": str(tmp_path / "none")}
     done = cli_process.run([*words, "--project-root", ROOT], env, tmp_path, 60)
@@ -67,7 +42,7 @@ def test_the_command_prints_it_without_a_cluster(tmp_path: Path) -> None:
 
 
 def test_a_machine_without_slurm_starts_nothing_and_says_what_to_do(tmp_path: Path) -> None:
-    planned(tmp_path)
+    planned("slurm", tmp_path)
     words = ["run", "--on", "slurm", "--hosts", "hosts.yaml", "slurm.yaml"]
     env = {"PATH": str(tmp_path), "HOME": str(tmp_path), "SAFELAUNCH_HOME": str(tmp_path / "home")}
     done = cli_process.run(words, env, tmp_path, 60)
@@ -77,7 +52,7 @@ def test_a_machine_without_slurm_starts_nothing_and_says_what_to_do(tmp_path: Pa
 
 
 def test_the_plan_as_data_has_what_is_submitted(tmp_path: Path) -> None:
-    plan = planned(tmp_path)[1]
+    plan = planned("slurm", tmp_path)[1]
     engine = json.loads(json.dumps(plan_json(plan)["engine"]))
     assert engine["name"] == "slurm"
     assert engine["submit"][-2:] == ["--parsable", "<run-folder>/batch.sh"]
@@ -86,26 +61,19 @@ def test_the_plan_as_data_has_what_is_submitted(tmp_path: Path) -> None:
 
 
 def test_a_recorded_plan_submits_the_same(tmp_path: Path) -> None:
-    plan = planned(tmp_path)[1]
+    plan = planned("slurm", tmp_path)[1]
     assert plan_json(thaw(freeze(plan)))["engine"] == plan_json(plan)["engine"]
 
 
 def test_nodes_that_differ_in_their_number_alone_are_shown_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    planned(tmp_path)
+    planned("slurm", tmp_path)
     flags = Flags(engine="slurm", sets=("nodes=40",))
     print_plan(make_plan(resolve_file("slurm.yaml", flags, str(tmp_path))))
     shown = capsys.readouterr().out
     assert shown.count("# launch.sh of ") == 2
     assert "# launch.sh of nodes 1 to 39, where it differs\n  --node_rank <node-rank> \\\n" in shown
-
-
-if __name__ == "__main__":
-    for form_name in FORMS:
-        with tempfile.TemporaryDirectory() as folder_name:
-            text = printed(Path(folder_name), form_name)
-        (GOLDEN / f"slurm-{form_name}.txt").write_text(text, encoding="utf-8")
 
 
 def test_the_example_starts_what_the_job_of_one_machine_does_on_two_nodes(tmp_path: Path) -> None:
@@ -129,3 +97,7 @@ def test_the_example_starts_what_the_job_of_one_machine_does_on_two_nodes(tmp_pa
     assert "#SBATCH --gpus-per-node=8" in sbatch_script(slurm_plan)
     assert "#SBATCH --cpus-per-task=96" in sbatch_script(slurm_plan)
     assert slurm_plan.warnings == plan.warnings
+
+
+if __name__ == "__main__":
+    rewrite("slurm")

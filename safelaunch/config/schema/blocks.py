@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from safelaunch.config.schema import json_types
+from safelaunch.config.schema.engines.block_type import BlockType
 from safelaunch.config.schema.engines.kubernetes import KUBERNETES
 from safelaunch.config.schema.engines.ray import RAY
 from safelaunch.config.schema.keys import Key, Schema
@@ -339,25 +340,20 @@ class ContainerType:
         return json_types.either(_IMAGE.schema(), CONTAINER.schema())
 
 
-class SlurmType:
+class SlurmType(BlockType[Slurm]):
     """What Slurm is asked for, as keys of its own."""
 
-    wants = "a mapping such as {partition: gpu, time: 24h}"
+    def __init__(self) -> None:
+        super().__init__(SLURM, Slurm, "a mapping such as {partition: gpu, time: 24h}")
 
     def read(self, node: Node) -> Slurm:
-        check_kind(node, "map", self.wants)
-        values, _ = SLURM.read(node)
-        values["origins"] = {key.text: value.origin for key, value in node.items}
-        block = Slurm(**values, origin=node.origin)
+        block = super().read(node)
         if block.signal > _MAX_SIGNAL:
             raise ConfigError(
                 f"Slurm takes at most {_MAX_SIGNAL} s for `signal`", where=block.origins["signal"]
             )
         check_exclusive_keys(block)
         return block
-
-    def schema(self) -> Shape:
-        return SLURM.schema()
 
 
 class HangType:

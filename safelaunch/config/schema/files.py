@@ -16,8 +16,8 @@ from safelaunch.config.schema.blocks import (
     InputsType,
     SlurmType,
 )
-from safelaunch.config.schema.engines.kubernetes import KubernetesType
-from safelaunch.config.schema.engines.ray import RayType
+from safelaunch.config.schema.engines.kubernetes import KUBERNETES_TYPE
+from safelaunch.config.schema.engines.ray import RAY_TYPE
 from safelaunch.config.schema.env_types import EnvType, ProfileEnvType
 from safelaunch.config.schema.host_types import SSH_NAME, USER, Addresses, Hub, Port
 from safelaunch.config.schema.keys import Block, Key, Schema
@@ -92,8 +92,6 @@ _MODULES = ListOf(_MODULE, "modules", single=True)
 _START = Choice(("launcher", "direct"))
 _GRACE = Duration(zero=True)
 _SLURM = SlurmType()
-_RAY = RayType()
-_KUBERNETES = KubernetesType()
 _CONTAINER = ContainerType()
 _NEEDS = Block(NEEDS, "a mapping such as {gpu_memory: 24GiB, disk: 200GiB}", Needs)
 _INTERPRETER = (
@@ -155,8 +153,12 @@ JOB = Schema(
         Key("needs", _NEEDS, "what each machine must have: gpu_memory, ram, disk, shm"),
         Key("inputs", InputsType(), "paths that must exist; a glob must match exactly one"),
         Key("slurm", _SLURM, "what Slurm is asked for, over the block of the hosts file"),
-        Key("kubernetes", _KUBERNETES, "what Kubernetes is asked for, over that of the hosts file"),
-        Key("ray", _RAY, "what a Ray is asked for, over the block of the hosts file"),
+        Key(
+            "kubernetes",
+            KUBERNETES_TYPE,
+            "what Kubernetes is asked for, over that of the hosts file",
+        ),
+        Key("ray", RAY_TYPE, "what a Ray is asked for, over the block of the hosts file"),
         Key("container", _CONTAINER, "the image that it runs in, over the block of the hosts file"),
         Key("smoke", SmokeType(), "job keys that `run --smoke` sets on top of this job"),
     ),
@@ -196,8 +198,8 @@ HOST = Schema(
         Key("facts", MapOf(Text(), "facts"), "nccl, driver, torch, cuda, p2p: for gates"),
         Key("start", _START, "direct: for jobs that do not say how their ranks are started"),
         Key("slurm", _SLURM, "what Slurm is asked for, where this is a login node of a cluster"),
-        Key("kubernetes", _KUBERNETES, "what Kubernetes is asked for, where this is a cluster"),
-        Key("ray", _RAY, "what a Ray is asked for that shares its files with this machine"),
+        Key("kubernetes", KUBERNETES_TYPE, "what Kubernetes is asked for, where this is a cluster"),
+        Key("ray", RAY_TYPE, "what a Ray is asked for that shares its files with this machine"),
         Key("container", _CONTAINER, "the image that jobs run in on this machine"),
         Key("hub", Hub(), "online, offline, or the https:// address of a mirror"),
     ),

@@ -1,11 +1,53 @@
-"""The lock of a file with an engine's answers: one process asks, the others read what it writes."""
+"""A file with an engine's answers: one process asks, the others read what it writes."""
 
 from __future__ import annotations
 
 import os
 import time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
+    from safelaunch.runtime.records import Record
+
+    Answers = TypeVar("Answers", bound=Record)
+
 POLL = 0.05  # seconds between two attempts
+
+
+def read_or_ask(
+    kind: type[Answers],
+    folder: str,
+    patience: float,
+    is_fresh: Callable[[Answers], bool],
+    ask: Callable[[Answers], object],
+) -> Answers:
+    """Return the answers in a folder, asked for anew by `ask`, which changes them, if too old.
+
+    Where another process asks for longer than `patience` s, those that are there.
+    """
+    answers = kind.read(folder) or kind()
+    if is_fresh(answers):
+        return answers
+    lock = acquire(folder, kind.FILE, patience)
+    try:
+        answers = kind.read(folder) or kind()  # another may just have asked
+        if lock is not None and not is_fresh(answers):
+            ask(answers)
+            _write(answers, folder)
+    finally:
+        if lock is not None and lock >= 0:
+            os.close(lock)
+    return answers
+
+
+def _write(answers: Record, folder: str) -> None:
+    try:
+        answers.write(folder)
+    except OSError:
+        pass  # the next question asks again
 
 
 def acquire(folder: str, name: str, patience: float) -> int | None:

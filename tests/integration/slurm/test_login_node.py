@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -32,7 +31,6 @@ if os.environ["RANK"] == "1":
     raise KeyError("label")
 time.sleep(600)
 """
-REVOCATION = 2.0  # seconds
 STEPS = """
 import os, pathlib, sys, time
 rank, begin = int(os.environ["RANK"]), 0
@@ -69,20 +67,9 @@ def cluster(place: Place, server: Sshd, slurm: Slurm) -> Iterator[Slurm]:
     hosts = {"hosts": {"cluster": {"ssh": "login1", "slurm": block}}}
     place.home.mkdir(parents=True, exist_ok=True)
     (place.home / "hosts.yaml").write_text(json.dumps(hosts))
-    end_jobs(slurm)
+    slurm.end_jobs()
     yield slurm
-    end_jobs(slurm)
-
-
-def end_jobs(cluster: Slurm) -> None:
-    """End all jobs of a cluster."""
-    cluster.run("scancel", "--me")
-    wait_for(lambda: queue(cluster) == "", "empty queue")
-
-
-def queue(cluster: Slurm) -> str:
-    """Return the jobs that wait or run, with their states."""
-    return cluster.run("squeue", "--noheader", "--format=%i %T %k")
+    slurm.end_jobs()
 
 
 def job(place: Place, program: str, nodes: int = 2, **keys: Any) -> str:
@@ -121,7 +108,7 @@ def test_a_stop_ends_all_nodes_and_the_job(place: Place, cluster: Slurm) -> None
     place.cli("stop", "--grace", "2", run)
     shown = place.json("show", run)
     assert [node["state"] for node in shown["nodes"]] == ["stopped", "stopped"]
-    assert queue(cluster) == ""
+    assert cluster.queue() == ""
 
 
 def test_a_run_that_waits_says_for_what(place: Place) -> None:
@@ -170,7 +157,7 @@ def test_a_secret_reaches_the_ranks_and_nothing_that_slurm_shows(
     program = "import os\nprint('length', len(os.environ['API_KEY']))\n" + FOREVER
     run = submit(place, job(place, program, nodes=1, env_from=["API_KEY"]), "--yes")
     wait_for(lambda: "length 18" in place.cli("logs", run, code=None).stdout, "log of the rank")
-    number = queue(cluster).split()[0]
+    number = cluster.queue().split()[0]
     shown = cluster.run("scontrol", "--details", "show", "job", number)
     script = cluster.run("scontrol", "write", "batch_script", number, "-")
     own = [path for path in place.root.rglob("*") if path.is_file()]
@@ -227,7 +214,7 @@ def test_a_start_that_ctrl_c_interrupts_leaves_no_job(place: Place, cluster: Slu
     wait_for(began.exists, "sbatch under way")
     command.send_signal(signal.SIGINT)
     assert command.wait(DEADLINE) == 130
-    assert queue(cluster) == ""
+    assert cluster.queue() == ""
     assert place.json("ps")["runs"] == []
 
 
@@ -244,7 +231,7 @@ def test_a_connection_that_is_cut_while_it_submits_submits_once(
         out, err = command.communicate(timeout=DEADLINE)
         assert out, err
         run = json.loads(out)["id"]
-        assert [line.split()[2] for line in queue(cluster).splitlines()] == [f"safelaunch:{run}"]
+        assert [line.split()[2] for line in cluster.queue().splitlines()] == [f"safelaunch:{run}"]
         place.cli("stop", "--grace", "1", run)
 
 
@@ -257,7 +244,7 @@ def test_a_login_node_that_is_away_leaves_the_state_unknown_and_the_job_alone(
     place.ssh_config(server.ssh_config("login1"))
     assert place.json("show", run)["state"] in {"pending", "running"}
     place.cli("stop", "--grace", "1", run)
-    assert queue(cluster) == ""
+    assert cluster.queue() == ""
 
 
 def test_another_client_sees_the_run_and_stops_it(
@@ -270,7 +257,7 @@ def test_another_client_sees_the_run_and_stops_it(
     assert run in [entry["id"] for entry in listed]
     place.cli("stop", "--grace", "1", run, env=env)
     assert place.json("show", run, env=env)["state"] == "stopped"
-    assert queue(cluster) == ""
+    assert cluster.queue() == ""
 
 
 def test_a_host_without_slurm_says_where_sbatch_may_be(place: Place) -> None:
@@ -312,13 +299,9 @@ def test_a_log_is_followed_over_two_lives_of_a_job_without_a_lost_or_doubled_lin
     follow = place.popen("logs", "-f", run)
     # of both ranks: the second may be later, and has no checkpoint of its own
     wait_for(lambda: place.cli("logs", run, code=None).stdout.count("step 3/6") == 2, "step 3")
-    number = queue(cluster).split()[0]
+    number = cluster.queue().split()[0]
     cluster.run("scontrol", "requeue", number)
-    began = time.monotonic()
-    wait_for(lambda: "PENDING" in queue(cluster), "a job that waits again")
-    # a second after the requeue Slurm still revokes the credential of the first life
-    wait_for(lambda: time.monotonic() > began + REVOCATION, "a credential of its own")
-    cluster.run("scontrol", "update", f"jobid={number}", "StartTime=now")
+    cluster.start_again(number)
     out, _ = follow.communicate(timeout=DEADLINE)
     lines = [line.partition("| ")[2] for line in out.decode().splitlines()]
     steps = sorted(line for line in lines if "] step " in line)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -41,7 +40,6 @@ for step in range(begin + 1, 7):
     if step == 3:
         time.sleep(600)
 """
-REVOCATION = 2.0  # seconds
 RESUME = {"checkpoint": "out/checkpoint-*", "resume_args": ["--resume", "{checkpoint}"]}
 
 
@@ -49,20 +47,9 @@ RESUME = {"checkpoint": "out/checkpoint-*", "resume_args": ["--resume", "{checkp
 def cluster(place: Place, slurm: Slurm) -> Iterator[Slurm]:
     """Yield the cluster, of which the place is a login node, with an empty queue."""
     place.env |= {"SLURM_CONF": str(slurm.config), "PATH": slurm.environ["PATH"]}
-    end_jobs(slurm)  # other tests leave some
+    slurm.end_jobs()  # other tests leave some
     yield slurm
-    end_jobs(slurm)
-
-
-def end_jobs(cluster: Slurm) -> None:
-    """End all jobs of a cluster."""
-    cluster.run("scancel", "--me")
-    wait_for(lambda: queue(cluster) == "", "empty queue")
-
-
-def queue(cluster: Slurm) -> str:
-    """Return the jobs that wait or run, with their states."""
-    return cluster.run("squeue", "--noheader", "--format=%i %T")
+    slurm.end_jobs()
 
 
 def job(place: Place, program: str, nodes: int = 2, **keys: Any) -> str:
@@ -126,7 +113,7 @@ def test_a_run_that_waits_says_for_what_and_a_stop_cancels_it(place: Place, clus
     place.cli("stop", run)
     shown = place.json("show", run)
     assert (shown["state"], shown["reason"]) == ("stopped", "cancelled before it started")
-    assert queue(cluster) == ""
+    assert cluster.queue() == ""
 
 
 def test_a_stop_ends_all_nodes_and_the_job(place: Place, cluster: Slurm) -> None:
@@ -136,7 +123,7 @@ def test_a_stop_ends_all_nodes_and_the_job(place: Place, cluster: Slurm) -> None
     place.cli("stop", "--grace", "2", run)
     shown = place.json("show", run)
     assert [node["state"] for node in shown["nodes"]] == ["stopped", "stopped"]
-    assert queue(cluster) == ""
+    assert cluster.queue() == ""
 
 
 def test_a_job_that_is_cancelled_by_hand_is_stopped(place: Place, cluster: Slurm) -> None:
@@ -153,14 +140,8 @@ def test_a_job_that_slurm_queues_again_goes_on_as_the_same_run(
     run = submit(place, job(place, STEPS, recovery=RESUME))
     wait_for_line(place, run, "step 3/6")
     cluster.run("scontrol", "requeue", number(place, run))
-    requeued_at = time.time()
     wait_for(lambda: place.json("show", run)["state"] == "pending", "a run that waits again")
-
-    job_id = number(place, run)
-    wait_for(lambda: queue(cluster) == f"{job_id} PENDING", "a job that waits again")
-    # a second after the requeue Slurm still revokes the credential of the first life
-    wait_for(lambda: time.time() > requeued_at + REVOCATION, "a credential of its own")
-    cluster.run("scontrol", "update", f"jobid={job_id}", "StartTime=now")  # not after 120 s
+    cluster.start_again(number(place, run))
     place.cli("wait", run)
     shown = place.json("show", run)
     assert [attempt["state"] for attempt in shown["attempts"]] == ["stopped", "succeeded"]
@@ -195,7 +176,7 @@ def test_what_slurm_refuses_leaves_nothing_and_says_what_there_is(
     assert f"Slurm does not accept the job: {refusal}" in text
     assert f"partitions: {hint}" in text
     assert list((place.home / "runs").iterdir()) == []
-    assert queue(cluster) == ""
+    assert cluster.queue() == ""
 
 
 def test_a_secret_is_in_nothing_that_slurm_shows(place: Place, cluster: Slurm) -> None:
@@ -241,7 +222,7 @@ def test_a_login_node_that_sees_no_process_of_the_nodes_tells_and_stops_the_run(
     place.cli("stop", "--grace", "2", run)
     shown = place.json("show", run)
     assert [node["state"] for node in shown["nodes"]] == ["stopped", "stopped"]
-    assert queue(cluster) == ""
+    assert cluster.queue() == ""
 
 
 def test_a_failure_on_a_node_apart_is_named_with_it(place: Place, cluster: Slurm) -> None:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 BLOCK = {"cpus_per_task": 1, "mem": "300MiB", "time": "10m"}
 LIMIT = 240.0  # seconds for an end: a time limit is told up to a minute late
-REVOCATION = 2.0  # seconds in which Slurm still revokes the credential of a life that it requeued
 FOREVER = "import time\nprint('up', flush=True)\ntime.sleep(600)\n"
 OK = "print('up', flush=True)\n"
 EXIT = "import sys\nsys.exit(3)\n"
@@ -95,14 +94,7 @@ class Job:
     def requeue(self) -> None:
         """Let Slurm queue the job again, and start it at once instead of after two minutes."""
         self.cluster.run("scontrol", "requeue", self.number)
-        self.start_again()
-
-    def start_again(self) -> None:
-        """Start a job that was queued again at once."""
-        began = time.monotonic()
-        wait_for(lambda: self.state() == "PENDING", "a job that waits again")
-        wait_for(lambda: time.monotonic() > began + REVOCATION, "a credential of its own")
-        self.cluster.run("scontrol", "update", f"jobid={self.number}", "StartTime=now")
+        self.cluster.start_again(self.number)
 
     def state(self) -> str:
         """Return the state of the job in the queue, "" where it is none."""
@@ -165,7 +157,7 @@ def _preempt(job: Job) -> None:
     line = ("squeue", "--noheader", f"--jobs={number}", "--format=%T")
     wait_for(lambda: job.cluster.run(*line) == "", "end of the urgent job")
     if job.state():
-        job.start_again()
+        job.cluster.start_again(job.number)
 
 
 def _node_down(place: Place, cluster: Slurm) -> dict[str, Any]:

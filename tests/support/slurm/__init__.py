@@ -9,10 +9,12 @@ import socket
 import stat
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from support.sweeper import sweep
+from support.workspace import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +25,7 @@ SCRIPTS = Path(__file__).parent
 SEARCH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 PORTS = 16  # that a cluster of three nodes uses, from its base on
 STARTS = 3  # in which a port may be taken by somebody else
+REVOCATION = 2.0  # seconds in which Slurm still revokes the credential of a life it has requeued
 LIMIT = 120.0  # seconds for a start: the database takes 20 of them on a busy machine
 
 
@@ -114,6 +117,23 @@ class Slurm:
         """Submit a batch script of one line, and return the id of its job."""
         words = ("--parsable", f"--output={output}", *options, f"--wrap={script}")
         return self.run("sbatch", *words)
+
+    def queue(self) -> str:
+        """Return the jobs that wait or run: id, state and comment in a line each."""
+        return self.run("squeue", "--noheader", "--format=%i %T %k")
+
+    def end_jobs(self) -> None:
+        """End all jobs, and wait until the queue is empty."""
+        self.run("scancel", "--me")
+        wait_for(lambda: self.queue() == "", "empty queue")
+
+    def start_again(self, job: str) -> None:
+        """Start a job at once that Slurm has queued again, and not after two minutes."""
+        began = time.monotonic()
+        line = ("squeue", "--noheader", f"--jobs={job}", "--format=%T")
+        wait_for(lambda: self.run(*line) == "PENDING", "a job that waits again")
+        wait_for(lambda: time.monotonic() > began + REVOCATION, "a credential of its own")
+        self.run("scontrol", "update", f"jobid={job}", "StartTime=now")
 
     def daemons(self) -> list[int]:
         """Return the pids of the cluster's own daemons."""

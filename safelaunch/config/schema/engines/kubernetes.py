@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from safelaunch.config.schema import json_types
+from safelaunch.config.schema.engines.block_type import BlockType
 from safelaunch.config.schema.engines.pairs import AMOUNT, Pairs
 from safelaunch.config.schema.keys import Block, Key, Schema
 from safelaunch.config.schema.text_checks import check_kind, shorten, wrong
@@ -144,16 +145,6 @@ KUBERNETES = Schema(
 )
 
 
-class KubernetesType:
-    """What Kubernetes is asked for, as keys of its own."""
-
-    wants = "a mapping such as {image: example.com/train:1, workdir: /workspace}"
-
-    def read(self, node: Node) -> Kubernetes:
-        check_kind(node, "map", self.wants)
-        values, _ = KUBERNETES.read(node)
-        values["origins"] = {key.text: value.origin for key, value in node.items}
-        return Kubernetes(**values, origin=node.origin)
-
-    def schema(self) -> Shape:
-        return KUBERNETES.schema()
+KUBERNETES_TYPE = BlockType(
+    KUBERNETES, Kubernetes, "a mapping such as {image: example.com/train:1, workdir: /workspace}"
+)

@@ -1,20 +1,13 @@
 """The `ray:` block of a job or of a host."""
-# ruff: noqa: D102 - types.Type describes `read` and `schema`
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from safelaunch.config.schema.engines.block_type import BlockType
 from safelaunch.config.schema.engines.pairs import AMOUNT, Pairs
 from safelaunch.config.schema.keys import Key, Schema
-from safelaunch.config.schema.text_checks import check_kind
 from safelaunch.config.schema.types import Choice, Count, Text
 from safelaunch.config.schema.units import Duration
 from safelaunch.model import Ray
-
-if TYPE_CHECKING:
-    from safelaunch.config.schema.json_types import Shape
-    from safelaunch.config.yaml_io.node import Node
 
 # docs.ray.io, "Placement Groups": STRICT_PACK would put all nodes of a job onto one machine
 STRATEGIES = ("STRICT_SPREAD", "SPREAD", "PACK")
@@ -42,16 +35,4 @@ RAY = Schema(
 )
 
 
-class RayType:
-    """What Ray is asked for, as keys of its own."""
-
-    wants = "a mapping such as {address: 'http://10.0.0.5:8265', cpus: 16}"
-
-    def read(self, node: Node) -> Ray:
-        check_kind(node, "map", self.wants)
-        values, _ = RAY.read(node)
-        values["origins"] = {key.text: value.origin for key, value in node.items}
-        return Ray(**values, origin=node.origin)
-
-    def schema(self) -> Shape:
-        return RAY.schema()
+RAY_TYPE = BlockType(RAY, Ray, "a mapping such as {address: 'http://10.0.0.5:8265', cpus: 16}")

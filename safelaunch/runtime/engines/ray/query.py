@@ -54,17 +54,13 @@ def look(
     for folder, job in runs.items():
         newest[job.cluster] = max(newest.get(job.cluster, 0.0), job.submitted_at)
         tokens[job.cluster] = tokens.get(job.cluster) or token(job, folder)
-    lists = RayLists.read(home) or RayLists()
-    if not _are_fresh(lists, newest, clock()):
-        lock = answer_lock.acquire(home, RayLists.FILE, 2 * LIMIT)
-        try:
-            lists = RayLists.read(home) or RayLists()  # another may just have asked
-            if lock is not None and not _are_fresh(lists, newest, clock()):
-                _ask(lists, newest, tokens, clock)
-                _write(lists, home)
-        finally:
-            if lock is not None and lock >= 0:
-                os.close(lock)
+    lists = answer_lock.read_or_ask(
+        RayLists,
+        home,
+        2 * LIMIT,
+        lambda lists: _are_fresh(lists, newest, clock()),
+        lambda lists: _ask(lists, newest, tokens, clock),
+    )
     return {folder: _job(lists.lists.get(job.cluster), job.job) for folder, job in runs.items()}
 
 
@@ -121,10 +117,3 @@ def _job(answer: RayList | None, name: str) -> RayJob | None:
     if name not in answer.jobs and answer.problem:
         return jobs.RayJob(id=name, problem=answer.problem)
     return answer.jobs.get(name)
-
-
-def _write(lists: RayLists, home: str) -> None:
-    try:
-        lists.write(home)
-    except OSError:
-        pass  # the next question asks again

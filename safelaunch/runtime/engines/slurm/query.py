@@ -78,17 +78,13 @@ def look(
         if not jobs.is_job_id(jobs.split_key(key)[0]):
             raise ValueError(f"`{key}` is no job id of Slurm")
     folder = folder or home.home()
-    answers = SlurmAnswers.read(folder) or SlurmAnswers()
-    if not _is_fresh(answers, keys, clock()):
-        lock = answer_lock.acquire(folder, SlurmAnswers.FILE, 2 * LIMIT)
-        try:
-            answers = SlurmAnswers.read(folder) or SlurmAnswers()  # another may just have asked
-            if lock is not None and not _is_fresh(answers, keys, clock()):
-                _ask(answers, keys, run, clock)
-                _write(answers, folder)
-        finally:
-            if lock is not None and lock >= 0:
-                os.close(lock)
+    answers = answer_lock.read_or_ask(
+        SlurmAnswers,
+        folder,
+        2 * LIMIT,
+        lambda answers: _is_fresh(answers, keys, clock()),
+        lambda answers: _ask(answers, keys, run, clock),
+    )
     return {key: _answer(answers.answers.get(key)) for key in keys}
 
 
@@ -106,13 +102,6 @@ def _is_fresh(answers: SlurmAnswers, keys: Iterable[str], now: float) -> bool:
 def _holds(answer: SlurmAnswer, now: float) -> bool:
     """Whether an answer is still true. A job that Slurm has forgotten does not come back."""
     return answer.is_forgotten or (answer.job is not None and 0 <= now - answer.asked_at < INTERVAL)
-
-
-def _write(answers: SlurmAnswers, folder: str) -> None:
-    try:
-        answers.write(folder)
-    except OSError:
-        pass  # the next question asks again
 
 
 def _ask(answers: SlurmAnswers, keys: Sequence[str], run: Run, clock: Callable[[], float]) -> None:
