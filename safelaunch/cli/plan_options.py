@@ -1,6 +1,4 @@
-"""What `run` and `remote` share: options, the pasted line, printing plans without a start."""
-
-# ruff: noqa: PLC0415 - plan.serialize is imported only to print JSON or a script
+"""What `run` and `remote` share: options, and the pasted line."""
 
 from __future__ import annotations
 
@@ -11,17 +9,11 @@ import click
 from safelaunch import engines
 from safelaunch.cli.completion import complete_profile, complete_run
 from safelaunch.cli.line_arguments import Words, read_line
-from safelaunch.cli.output import print_json, report, say
-from safelaunch.cli.show_plan import print_explanation, print_plan, print_warnings
 from safelaunch.config.resolve import Flags
-from safelaunch.errors import ConfigError, SafelaunchError
-from safelaunch.plan.build import make_plan, resume
+from safelaunch.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from safelaunch.config.resolve import Resolved
-    from safelaunch.model import Plan
 
     Decorator = Callable[[Callable[..., int]], Callable[..., int]]
 
@@ -186,68 +178,3 @@ def is_print_only(options: dict[str, Any]) -> bool:
 def wants_resume(options: dict[str, Any]) -> bool:
     """Whether the job continues an earlier run."""
     return options["resume"] or options["resume_from"] is not None
-
-
-def print_plans(
-    targets: Sequence[str], resolve: Callable[[str], Resolved], options: dict[str, Any]
-) -> int:
-    """Print plans and return the exit code; with several targets each error is reported."""
-
-    def plan_of(target: str) -> tuple[Resolved, Plan]:
-        resolved = resolve(target)
-        plan = make_plan(resolved)
-        # without reading the run that it resumes
-        return resolved, resume(plan) if wants_resume(options) else plan
-
-    if len(targets) == 1:
-        resolved, plan = plan_of(targets[0])
-        _print_plan(resolved, plan, options)
-        return 0
-    plans, errors = [], []
-    for target in targets:
-        try:
-            resolved, plan = plan_of(target)
-        except SafelaunchError as e:
-            errors.append((target, e))
-            report(e)
-            continue
-        plans.append((target, plan))
-        if not options["as_json"]:
-            click.echo(f"# {target}")
-            _print_plan(resolved, plan, options)
-    if options["as_json"]:
-        from safelaunch.plan.serialize import VERSION, plan_json
-
-        print_json(
-            {
-                "version": VERSION,
-                "plans": [{"file": file, **plan_json(plan)} for file, plan in plans],
-                "errors": [
-                    {"file": file, "message": e.message, "where": e.where, "hint": e.hint}
-                    for file, e in errors
-                ],
-            }
-        )
-    if errors:
-        say(f"{len(errors)} of {len(targets)} job files have errors")
-    return 2 if errors else 0
-
-
-def _print_plan(resolved: Resolved, plan: Plan, options: dict[str, Any]) -> None:
-    if options["as_json"]:
-        from safelaunch.plan.serialize import plan_json
-
-        print_json(plan_json(plan))
-    elif options["script"]:
-        from safelaunch.plan.serialize import script_of
-
-        for node in plan.nodes:
-            click.echo(script_of(plan, node).encode(), nl=False)  # bytes: LF on Windows too
-        say("note: a template; a start fills in its `<slots>` and saves the script as launch.sh")
-    elif options["explain"]:
-        print_explanation(resolved, plan)
-    else:
-        print_plan(plan)
-        return
-    if not options["as_json"]:
-        print_warnings(plan)

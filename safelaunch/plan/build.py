@@ -311,14 +311,13 @@ def _node(
     job = replace(job, env=tuple(var for var in job.env if var.name not in repeated))
     selection = _select(resolved, profile, host) if profile else None
     required, forced = _required(job, command)
-    gpus = [EnvVar(accelerator.devices, ",".join(job.gpus), job.origin("gpus"))]
     env = environ.merge(
         (
             _built_in(job, command, resolved, accelerator),
             selection.env if selection else (),
             _host_env(host, resolved, accelerator),
             command.env,
-            gpus if job.gpus else (),
+            _gpus(job, accelerator),
             job.env,
             _secrets(job),
             selection.ladder if selection else (),
@@ -335,17 +334,8 @@ def _node(
     warnings += plan_warnings.job_variables(job, profile, selection, env, host)
     rungs = gates.rungs(selection, env, required) if selection and selection.rungs else ()
     if rungs:
-        later = ", ".join(var.name for rung in rungs for var in rung)
-        notes.append(
-            f"started below the ladder (`recovery: {{ladder: true}}`): {later} come one step at a "
-            "time, each with a restart after an illegal memory access"
-        )
-    if job.preload and job.start != "direct":
-        raise ConfigError(
-            "`preload` without `start: direct`: only there safelaunch itself starts the ranks",
-            where=job.origin("preload"),
-            hint="add `start: direct`, or leave `preload` out",
-        )
+        notes.append(_note_of_rungs(rungs))
+    _check_preload(job)
     # the host's own lines are for what is installed there, not in the image
     setup = (*host.setup, *job.setup) if block is None else job.setup
     ranks = _direct_start(launch, command, env, setup, notes) if job.start == "direct" else None
@@ -380,6 +370,29 @@ def _node(
     if resolved.flags.remote and job.assets:
         node = _with_assets_of_host(node, resolved.job, job)
     return node, warnings, notes
+
+
+def _gpus(job: Job, accelerator: Accelerator) -> Sequence[EnvVar]:
+    """Return the variable that shows a job the GPUs that it names."""
+    value = ",".join(job.gpus)
+    return [EnvVar(accelerator.devices, value, job.origin("gpus"))] if value else []
+
+
+def _check_preload(job: Job) -> None:
+    if job.preload and job.start != "direct":
+        raise ConfigError(
+            "`preload` without `start: direct`: only there safelaunch itself starts the ranks",
+            where=job.origin("preload"),
+            hint="add `start: direct`, or leave `preload` out",
+        )
+
+
+def _note_of_rungs(rungs: Sequence[Sequence[EnvVar]]) -> str:
+    later = ", ".join(var.name for rung in rungs for var in rung)
+    return (
+        f"started below the ladder (`recovery: {{ladder: true}}`): {later} come one step at a "
+        "time, each with a restart after an illegal memory access"
+    )
 
 
 def _container_block(job: Job, host: Host) -> Container | None:

@@ -18,7 +18,7 @@ import yaml
 from support import cli_process
 from support.example_checkouts import GOLDEN
 
-from safelaunch.cli.show_plan import print_explanation, print_plan
+from safelaunch.cli.plan_text.plan import print_explanation, print_plan
 from safelaunch.config.resolve import Flags, resolve_file
 from safelaunch.plan.build import make_plan
 from safelaunch.plan.serialize import plan_json, script_of

@@ -14,7 +14,7 @@ from support import cli_process
 from support.engine_golden import FORMS, planned, printed, rewrite
 from support.example_checkouts import GOLDEN, ROOT
 
-from safelaunch.cli.show_plan import print_plan
+from safelaunch.cli.plan_text.plan import print_plan
 from safelaunch.config.resolve import Flags, resolve_file
 from safelaunch.engines.slurm.batch_script import sbatch_script
 from safelaunch.plan.build import make_plan

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from safelaunch.cli.show_plan import print_explanation, print_plan
+from safelaunch.cli.plan_text.plan import print_explanation, print_plan
 from safelaunch.config.resolve import Flags, resolve_file
 from safelaunch.plan.build import make_plan
 from support.example_checkouts import GOLDEN, ROOT

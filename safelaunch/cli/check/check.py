@@ -14,7 +14,7 @@ from safelaunch.checks import machines, run
 from safelaunch.checks.run import HostReply
 from safelaunch.cli import plan_options as shared
 from safelaunch.cli.output import print_check, print_json, say
-from safelaunch.cli.show_plan import resolve_target
+from safelaunch.cli.plan_text.plan import resolve_target
 from safelaunch.config.hosts_file import reader as hosts_file
 from safelaunch.config.resolve import Flags
 from safelaunch.errors import ConfigError, HostError, Refused

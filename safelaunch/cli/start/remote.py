@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 from safelaunch.cli import plan_options as shared
-from safelaunch.cli.show_plan import resolve_target
+from safelaunch.cli.plan_text.dry_run import print_plans
+from safelaunch.cli.plan_text.plan import resolve_target
 from safelaunch.config.hosts_file import reader as hosts_file
 from safelaunch.errors import ConfigError
 from safelaunch.runs import store
@@ -58,7 +59,7 @@ def command(job: tuple[str, ...], **options: Any) -> int:
     flags = shared.read_flags(options)
     flags = flags._replace(remote=True, hosts=options["hosts"], hosts_file=flags.hosts_file or own)
     if shared.is_print_only(options):
-        return shared.print_plans(("",), lambda _: resolve_target(files, line, flags), options)
+        return print_plans(("",), lambda _: resolve_target(files, line, flags), options)
     from safelaunch.cli.start.targets.remote import start
 
     return start(resolve_target(files, line, flags), options)

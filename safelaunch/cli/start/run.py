@@ -12,7 +12,8 @@ import click
 
 from safelaunch.cli import plan_options as shared
 from safelaunch.cli import start_key
-from safelaunch.cli.show_plan import resolve_target
+from safelaunch.cli.plan_text.dry_run import print_plans
+from safelaunch.cli.plan_text.plan import resolve_target
 from safelaunch.errors import ConfigError
 from safelaunch.plan.build import make_plan
 
@@ -43,7 +44,7 @@ def command(job: tuple[str, ...], **options: Any) -> int:
     shared.check_target("run", files, line)
     if shared.is_print_only(options):
         targets = files or ("",)
-        return shared.print_plans(targets, lambda f: resolve_target((f,), line, flags), options)
+        return print_plans(targets, lambda f: resolve_target((f,), line, flags), options)
     if options["project_root"]:
         raise ConfigError("`--project-root` is for a dry-run", hint="add --dry-run")
     if len(files) > 1:

@@ -11,7 +11,7 @@ from support import cli_process
 from support.project import TORCHRUN, Project
 
 from safelaunch import launchers
-from safelaunch.cli.show_plan import print_plan
+from safelaunch.cli.plan_text.plan import print_plan
 from safelaunch.config.resolve import Flags
 from safelaunch.errors import StartError
 from safelaunch.launchers import direct as torch_direct

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 from support.project import PYTHON, TORCHRUN, Project, script, shown
 
-from safelaunch.cli.show_plan import print_supervision
+from safelaunch.cli.plan_text.plan import print_supervision
 from safelaunch.config.resolve import Flags
 from safelaunch.errors import ConfigError
 from safelaunch.model import Plan, Slot, Success

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.cli import start_key
-from safelaunch.cli.show_plan import print_warnings
+from safelaunch.cli.plan_text.plan import print_warnings
 from safelaunch.cli.start.targets.after_start import check_output, show_started
 from safelaunch.cli.start.targets.local import interruptible
 from safelaunch.errors import ConfigError

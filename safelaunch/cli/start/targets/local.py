@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from safelaunch.cli import start_key
 from safelaunch.cli.output import say
-from safelaunch.cli.show_plan import print_warnings
+from safelaunch.cli.plan_text.plan import print_warnings
 from safelaunch.cli.start.targets.after_start import (
     check_output,
     keeps_running,

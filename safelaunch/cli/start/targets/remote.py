@@ -16,7 +16,7 @@ from safelaunch.cli import plan_options as shared
 from safelaunch.cli import start_key
 from safelaunch.cli.check.quick import report
 from safelaunch.cli.connections import host_pool
-from safelaunch.cli.show_plan import print_warnings
+from safelaunch.cli.plan_text.plan import print_warnings
 from safelaunch.cli.start.targets.after_start import check_output, show_earlier, show_started
 from safelaunch.cli.start.targets.local import interruptible
 from safelaunch.cli.transfer.progress_bar import Bar

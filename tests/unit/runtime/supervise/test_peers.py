@@ -97,6 +97,7 @@ def test_nodes_meet_over_ipv6(port: int) -> None:
     except OSError:
         pytest.skip("no IPv6 here: `ip addr add ::1/128 dev lo`")
     turn(nodes, lambda: 1 in nodes[0].heard and 0 in nodes[1].heard)
+    assert [node.is_alone for node in nodes] == [False, False]
     for node in nodes:
         node.close(lambda: True, is_bad=False)
 
@@ -125,12 +126,14 @@ def test_an_end_is_sent_again_after_a_connection_was_lost(three: list[Peers]) ->
         three[1]._drop(link)
     three[1].ended(1, failed())
     turn(three, lambda: 1 in three[2].ends.get(1, {}))
+    assert three[2].ends[1][1].what == failed().what
 
 
 def test_a_message_just_before_a_connection_is_closed_arrives(three: list[Peers]) -> None:
     three[1].ended(1, failed())
     three[1].close(lambda: False, is_bad=True)
     turn(three[:1], lambda: 1 in three[0].ends.get(1, {}))
+    assert three[0].ends[1][1].what == failed().what
 
 
 def test_a_node_that_comes_late_hears_of_the_failure(port: int) -> None:
@@ -286,6 +289,7 @@ def test_a_connection_without_a_proof_is_closed_in_time(
             slow.sendall(start)
             slow.setblocking(False)
             turn([first], drips)
+        assert first.connections == []
     finally:
         first.close(lambda: True, is_bad=False)
 
@@ -298,6 +302,7 @@ def test_many_ends_are_sent_again_after_a_connection_was_lost(three: list[Peers]
         three[0]._drop(link)
     three[0].ended(200, failed())
     turn(three, lambda: all(0 in node.ends.get(200, {}) for node in three))
+    assert sorted(three[1].ends) == list(range(1, 201))
 
 
 @pytest.mark.parametrize(("quiet", "end"), [(peers.ABSENT + 1, "node"), (1.0, "")])
@@ -370,6 +375,7 @@ def test_each_node_receives_how_much_all_others_have_written(
     for node, peer in enumerate(three):
         peer.written(10**node)
     turn(three, lambda: all(peer.written(10**node) == 111 for node, peer in enumerate(three)))
+    assert [peer.written(10**node) for node, peer in enumerate(three)] == [111, 111, 111]
 
 
 def test_the_steps_of_a_smoke_run_end_all_nodes(three: list[Peers]) -> None:
@@ -503,6 +509,7 @@ def test_three_nodes_by_hand_know_each_other(port: int) -> None:
         turn(nodes, lambda: all(len(node.members.hosts) == 3 for node in nodes))
         nodes[2].ended(1, failed())
         turn(nodes, lambda: nodes[1].tick(1, 0.0) == "node")
+        assert [sorted(node.members.hosts) for node in nodes] == [[0, 1, 2]] * 3
     finally:
         close(nodes)
 

@@ -74,7 +74,7 @@ def print_plan(plan: Plan) -> None:
 
 
 def _print_file(plan: Plan) -> bool:
-    from safelaunch.cli.show_engine import print_file
+    from safelaunch.cli.plan_text.engine import print_file
 
     return print_file(plan)
 
@@ -102,14 +102,14 @@ def _print_for_people(plan: Plan) -> None:
         click.echo(f"# node {plan.manual_node}; start the others on their machines")
     nodes = _shown_nodes(plan)
     if plan.engine is not None:
-        from safelaunch.cli.show_engine import print_submission
+        from safelaunch.cli.plan_text.engine import print_submission
 
         print_submission(plan)
     for node in nodes if plan.engine is None else ():
         if several:
             click.echo(f"# node {node.node_rank} on {node.host}")
         if node.container is not None:
-            from safelaunch.cli.show_container import print_container
+            from safelaunch.cli.plan_text.container import print_container
 
             print_container(node)
         click.echo(paste_line(node, plan.topology))
@@ -285,12 +285,12 @@ def print_explanation(resolved: Resolved, plan: Plan) -> None:
     click.echo("job")
     _explain(resolved.tree, "  ", "")
     if plan.engine is not None:
-        from safelaunch.cli.show_engine import print_origins
+        from safelaunch.cli.plan_text.engine import print_origins
 
         print_origins(plan)
     for node in _shown_nodes(plan):
         if node.container is not None:
-            from safelaunch.cli.show_container import print_container_origins
+            from safelaunch.cli.plan_text.container import print_container_origins
 
             print_container_origins(node)
         click.echo(f"environment of {node.host}")
