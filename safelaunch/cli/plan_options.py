@@ -131,6 +131,15 @@ start_options = _decorator(
     ),
     click.option("--no-check", is_flag=True, help="Start without the quick checks."),
     click.option(
+        "--after",
+        metavar="RUN",
+        multiple=True,
+        help="Begin once this run has succeeded; may be repeated.",
+    ),
+    click.option(
+        "--after-any", metavar="RUN", multiple=True, help="Begin once this run has ended."
+    ),
+    click.option(
         "--id",
         "key",
         metavar="KEY",

@@ -378,6 +378,14 @@ class ContainerEnd(Record):
     ended_at: float | None = None  # seconds since 1970
 
 
+class EarlierRun(Record):
+    """A run of this machine that must have ended before another one begins."""
+
+    run: str = ""  # its run id
+    node: int = 0  # its node on this machine
+    is_any_end: bool = False  # whether it need not have succeeded
+
+
 class RunRecord(Record):
     """run.json: what the start decided, and the supervisor of a node works by."""
 
@@ -433,6 +441,8 @@ class RunRecord(Record):
     foreground: int | None = None  # pid of the client that it ends with
     engine: EngineStart | None = None  # missing: the start has chosen the machines
     container: ContainerStart | None = None  # missing: it runs on the machine itself
+    after: Sequence[EarlierRun] = ()  # runs that must have ended before it begins
+    placeholders: Mapping[str, str] = {}  # value that a later moment decides -> what stands for it
 
 
 # -- status.json -----------------------------------------------------------------------------------
@@ -634,6 +644,7 @@ class StatusSummary(Record):
     progress: ProgressReport | None = None  # how far it is
     hang: HangReport | None = None  # a suspected hang
     waiting: Waiting | None = None  # the pause before a restart
+    waits_for: str | None = None  # what a pending run waits for before its first attempt
     recovery: str | None = None  # why it was not restarted
     advice: str | None = None  # what the attempts have shown
     nccl: NcclReport | None = None  # what NCCL chose, of the newest attempt

@@ -11,7 +11,7 @@ from safelaunch.runs import store
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from safelaunch.runtime.records import NodePlace, Process
+    from safelaunch.runtime.records import EarlierRun, NodePlace, Process
     from safelaunch.runtime.start.live_runs import LiveRuns
 
 
@@ -22,6 +22,7 @@ class Caller(NamedTuple):
     home: str
     id_suffix: str  # of a run id: UTC time (yyyymmdd-hhmmss) and 4 hex digits
     local_time: str
+    after: tuple[EarlierRun, ...] = ()  # runs that must have ended before it begins
 
     def run_id(self, name: str) -> str:
         """Return the id of the run of a plan."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import posixpath
-import zlib
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,13 +18,13 @@ from safelaunch.model import Slot
 from safelaunch.runs import store
 from safelaunch.runtime.engines import submission, table
 from safelaunch.runtime.engines.errors import SubmitError
-from safelaunch.runtime.engines.join import UNBOUND
-from safelaunch.runtime.records import EngineStart, NodePlace, PlanRecord
+from safelaunch.runtime.records import EngineStart, NodePlace
 from safelaunch.runtime.start import starter
 from safelaunch.start import local, preflight
 from safelaunch.start.caller import Started
 from safelaunch.start.local_probe import LocalProbe
 from safelaunch.start.run_files import start_request
+from safelaunch.start.scripts import late_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -72,15 +71,6 @@ class StartChoice(NamedTuple):
     files: Mapping[str, bytes] = MappingProxyType({})  # of the folder of node 0
 
 
-def placeholders(plan: Plan, run_id: str) -> dict[Slot, str]:
-    """Return what stands for the late values: letters and digits, quoted as the values are."""
-    text, number = repr(plan.nodes), zlib.crc32(run_id.encode())
-    while f"{number:08x}" in text:
-        number += 1
-    names = {slot: slot.value.replace("-", "") for slot in _LATE}
-    return {slot: f"safelaunch{name}{number:08x}" for slot, name in names.items()}
-
-
 def request(
     report: MachineReport,
     caller: Caller,
@@ -119,7 +109,7 @@ def node_requests(
 ) -> EngineRequest:
     """Return what a request has of the nodes of a plan. Raises ConfigError and StartError."""
     plan = choice.checkpoint.plan
-    late = placeholders(plan, run_id)
+    late = late_values.placeholders(plan, run_id, _LATE)
     nodes: list[dict[str, Any]] = []
     run_dirs: list[str] = []
     data: list[bytes] = []
@@ -146,26 +136,16 @@ def node_requests(
         start.run.client = code.client
         start.run.place, start.run.tree = code.place or None, code.tree
         start.run.checkout, start.run.tree_shared = code.owner or None, code.is_shared
-        sizes = [[f"{UNBOUND}/{name}", size] for name, size in start.words["files"]]
-        # until the node fills in its own: `show` and `rerun` read it while the job waits
-        unbound = _with_names(start.plan_json, late)
-        sizes.append([PlanRecord.FILE, len(unbound)])
-        nodes.append({"run": start.run.to_json(), "files": sizes})
+        start = start.unbound(late)
+        nodes.append({"run": start.run.to_json(), "files": start.words["files"]})
         run_dirs.append(facts[Slot.RUN_DIR])
-        data += [*start.data, unbound]
-        plans.append(unbound)
+        data += start.data
+        plans.append(start.plan_json)
         env |= start.words["env"]
         notes += [*start.notes, *start.run.decisions]
     words = {"nodes": nodes, "env": env, "python": report.python}
     shown = tuple(dict.fromkeys(note for note in notes if note))
     return EngineRequest(words, b"".join(data), shown, run_dirs, plans[0])
-
-
-def _with_names(text: bytes, late: Mapping[Slot, str]) -> bytes:
-    """Return a file with `<port>` and the like in place of the placeholders."""
-    for slot, placeholder in late.items():
-        text = text.replace(placeholder.encode(), str(slot).encode())
-    return text
 
 
 def submitting_engine(plan: Plan) -> Engine:

@@ -22,6 +22,7 @@ from safelaunch.start.caller import Caller, Started
 from safelaunch.start.local_probe import LocalProbe
 from safelaunch.start.resume import CheckpointChoice, checkpoint_glob, choose_checkpoint
 from safelaunch.start.run_files import start_request
+from safelaunch.start.scripts import late_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,7 +55,8 @@ def start(
     report, versions = machine_report(node, caller, probe)
     facts = preflight.facts(node, report, run_id)
     choice = newest_checkpoint(plan, caller)
-    facts |= choice.facts(0, report.home)
+    late = late_values.placeholders(choice.plan, run_id, [Slot.PORT] if caller.after else ())
+    facts |= {**choice.facts(0, report.home), **late}
     request = start_request(
         choice.plan,
         facts,
@@ -65,6 +67,9 @@ def start(
         packages=[preflight.package_versions(node, report.probe)],
         container=report.container,
     )
+    if late:
+        request = request.unbound(late)
+        request.run.placeholders = {slot.value: text for slot, text in late.items()}
     if foreground:
         request.run.foreground, request.run.backend = os.getpid(), backends.setsid.NAME
     answer = _request_start(request, caller, check, probe)

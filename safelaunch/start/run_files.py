@@ -19,7 +19,9 @@ from safelaunch.plan import direct, gates
 from safelaunch.plan.build import bind
 from safelaunch.plan.serialize import freeze, plan_json, script_of, supervision_json
 from safelaunch.runtime.records import ManualNode, PeersAddress, PlanRecord, RunRecord
-from safelaunch.start import preflight, restart_scripts, resume
+from safelaunch.runtime.start.placeholders import UNBOUND
+from safelaunch.start import preflight, resume
+from safelaunch.start.scripts import restart_scripts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,6 +44,19 @@ class StartRequest(NamedTuple):
     data: tuple[bytes, ...]
     plan_json: bytes
     notes: tuple[str, ...]
+
+    def unbound(self, late: Mapping[Slot, str]) -> StartRequest:
+        """Return a request whose files are filled in later; plan.json is there at once too.
+
+        `show` and `rerun` read that while the run waits.
+        """
+        plan_json = self.plan_json
+        for slot, placeholder in late.items():
+            plan_json = plan_json.replace(placeholder.encode(), str(slot).encode())
+        files = [[f"{UNBOUND}/{name}", size] for name, size in self.words["files"]]
+        files.append([PlanRecord.FILE, len(plan_json)])
+        words = {**self.words, "files": files}
+        return self._replace(words=words, data=(*self.data, plan_json), plan_json=plan_json)
 
 
 def start_request(
@@ -153,6 +168,7 @@ def _run_record(
     record.terminal = {n: environ[n] for n in terminal if n in environ}
     record.job_file = os.path.abspath(plan.job_file) if plan.job_file else None
     record.safelaunch = __version__
+    record.after = list(caller.after)
     return record
 
 

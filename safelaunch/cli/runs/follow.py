@@ -178,6 +178,8 @@ def describe(status: StatusSummary, now: float | None = None) -> str:
         words.append("hang suspected")
     if status.reason:
         words.append(status.reason)
+    if status.waits_for:
+        words.append(f"waits for {status.waits_for}")
     attempt = len(status.attempts)
     if status.state == "running" and status.waiting is not None:
         left = duration(max(0.0, status.waiting.until - now))

@@ -11,7 +11,6 @@ starts again, on other machines, is filled in anew.
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import sys
 import time
@@ -32,7 +31,7 @@ from safelaunch.runtime.records import (
     RunRecord,
     Status,
 )
-from safelaunch.runtime.start import start_probe
+from safelaunch.runtime.start import placeholders, start_probe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
 
     from safelaunch.runtime.engines.allocation import Allocation
 
-_PLAIN = re.compile(r"[A-Za-z0-9._:@+-]+")
-UNBOUND = "unbound"  # folder of the files with placeholders, in that of a node
 MEETING_LIMIT = 180.0  # seconds: a shared file system may show a new file late
 MEETING_PAUSE = 0.1
 SEED = 997  # between the ports that are searched for the ranks and for the supervisors
@@ -90,7 +87,7 @@ def _join(folder: str, allocation: Allocation) -> str:
     engine.checkpoint = meeting.checkpoint
     run.hosts, run.hostname = list(allocation.nodes), allocation.nodes[allocation.node]
     run.starter = processes.identity(os.getpid())
-    _fill(node_dir, engine, _values(meeting, run, allocation))
+    placeholders.fill(node_dir, engine.placeholders, _values(meeting, run, allocation))
     if len(run.hosts) > 1:
         peers = PeersAddress(address=meeting.address, port=meeting.messages, token=meeting.token)
         peers.write(node_dir)
@@ -161,21 +158,6 @@ def _values(meeting: EngineMeeting, run: RunRecord, allocation: Allocation) -> d
         "interface": addresses.interface(meeting.address),
         "threads": str(max(1, cores // (run.ranks or 1))),
     }
-
-
-def _fill(node_dir: str, engine: EngineStart, values: dict[str, str]) -> None:
-    """Write the files of the start with the values of this node. Raises OSError."""
-    for name, value in values.items():
-        if not _PLAIN.fullmatch(value):  # the placeholder was quoted as a word like these
-            raise JoinError(f"the {name} of this machine, `{value}`, has unusual characters")
-    folder = os.path.join(node_dir, UNBOUND)
-    for name in os.listdir(folder):
-        path = os.path.join(folder, name)
-        with open(path, "rb") as file:
-            text = file.read()
-        for value, placeholder in engine.placeholders.items():
-            text = text.replace(placeholder.encode(), values[value].encode())
-        json_files.write(os.path.join(node_dir, name), text, os.stat(path).st_mode & 0o777)
 
 
 def _job_environ(node_dir: str, own: Mapping[str, str]) -> dict[str, str]:

@@ -11,7 +11,7 @@ import os
 import time
 
 from safelaunch.runtime import json_files, processes
-from safelaunch.runtime.engines import join, table
+from safelaunch.runtime.engines import table
 from safelaunch.runtime.engines.errors import SubmitError, UnclearSubmitError
 from safelaunch.runtime.records import EngineJob, JobEnvironment, Record, RunRecord
 from safelaunch.runtime.start import live_runs, run_dir
@@ -141,7 +141,6 @@ def _write_node(
         raise FileExistsError(errno.EEXIST, "the run directory exists; start again", node_dir)
     run_dir.reserve_log(run.log, created)
     run.created = [path for path in created if not path.startswith(os.path.dirname(node_dir))]
-    os.mkdir(os.path.join(node_dir, join.UNBOUND), 0o700)
     run_dir.fill(node_dir, run, files, home)
     JobEnvironment(variables=dict(variables)).write(node_dir)
 

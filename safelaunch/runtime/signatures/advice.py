@@ -99,6 +99,8 @@ ADVICE = {
     "user-code-exception": "fix the line above and start again; a restart alone fails the same way",
     "scheduler-cancelled": "find out who cancelled it, or resume from the last checkpoint",
     "time-limit": "ask for more time, or resume from the last checkpoint",
+    "earlier-run": "look at the run before it with `safelaunch show`, and start this one again once"
+    " that has succeeded",
     "scheduler": "read the reason that the scheduler gives: a setting of the job, a partition or a"
     " node has to change first",
     "gpu-hardware-ecc": "take the GPU out of `gpus:` and reset it (`nvidia-smi -q -d ECC`)",

@@ -154,6 +154,7 @@ _ROWS = (
     (USER, False, "an error in the program, settings or data", _NEVER),
     ("scheduler-cancelled", False, "taken away by the scheduler, or cancelled", "it was intended"),
     ("time-limit", False, "the time that the job was allowed is over", "it would be over again"),
+    ("earlier-run", False, "a run that it waited for did not succeed", _SETUP),
     ("scheduler", False, "the scheduler could not start the job, or not keep it", _SETUP),
     ("gpu-hardware-ecc", False, "a broken GPU: ECC, Xid", "it would run on the same GPU"),
     ("tracker-offline", False, "the experiment tracker is not reachable or not logged in", _SETUP),

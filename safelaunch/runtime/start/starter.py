@@ -136,7 +136,7 @@ def _earlier_start(node_dir: str) -> StartAnswer:
     """Return the answer of an earlier start with the same id, once it is complete."""
     deadline = time.monotonic() + run_state.START_LIMIT
     status = run_state.current_status(node_dir)
-    while status.state == "pending" and time.monotonic() < deadline:
+    while status.state == "pending" and not status.waits_for and time.monotonic() < deadline:
         time.sleep(0.02)
         status = run_state.current_status(node_dir)
     run = RunRecord.read(node_dir) or RunRecord()
@@ -185,12 +185,15 @@ def _start_supervisor(
 
 
 def await_start(node_dir: str, is_coming: Callable[[], bool]) -> Process | None:
-    """Wait until the supervisor has started the job; return its identity. Raises StartFailed."""
+    """Wait until the supervisor has started the job, or waits for its turn; return its identity.
+
+    Raises StartFailed.
+    """
     deadline = time.monotonic() + run_state.START_LIMIT
     next_check = time.monotonic() + 2.0
     while time.monotonic() < deadline:
         status = Status.read(node_dir)
-        if status is not None and status.state != "pending":
+        if status is not None and (status.state != "pending" or status.waits_for):
             return status.supervisor
         if claim.is_abandoned(node_dir) and Status.read(node_dir) == status:
             break  # it ended without another status

@@ -196,6 +196,15 @@ class Journal:
             return
         self.status.warning = f"{earlier}; {message}" if earlier else message
 
+    def show_wait(self, what: str) -> None:
+        """Record what the run waits for before its first attempt."""
+        if self.status.waits_for == what:
+            return
+        self.status.waits_for = what
+        self.save()
+        self.event("waits", what=what)
+        self.notify(f"waits for {what}")
+
     def broken(self, part: str, error: Exception) -> None:
         """Record a fault of our own, with its traceback in supervisor.log."""
         import traceback

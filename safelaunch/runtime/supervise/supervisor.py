@@ -20,7 +20,7 @@ import time
 # the package is three folders up, and nothing else is on the path
 sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)))
 
-from safelaunch.runtime import cgroup, claim, json_files, processes
+from safelaunch.runtime import cgroup, claim, json_files, preconditions, processes
 from safelaunch.runtime.engines import exit_codes
 from safelaunch.runtime.plain_text import printable, shortened
 from safelaunch.runtime.ranks import fork_servers
@@ -36,7 +36,7 @@ from safelaunch.runtime.records import (
     StopRequest,
     Waiting,
 )
-from safelaunch.runtime.start import own_files
+from safelaunch.runtime.start import own_files, placeholders
 from safelaunch.runtime.supervise import journal, launch, stop_signals
 from safelaunch.runtime.supervise.attempt import Attempt
 from safelaunch.runtime.supervise.control import TIME_LIMIT, Control, readable
@@ -100,6 +100,7 @@ class Supervisor:
         self.sent = 1  # the last attempt whose end was sent to them
         self.artifacts: EarlierFiles | None = None
         self.flaw = ""  # of a checkpoint that is newer than the whole ones
+        self.preconditions = preconditions.load(run, node_dir)  # of the first attempt
         self.journal.open()
         number = self.engine.attempt
         self.journal.start_attempt(number)
@@ -122,7 +123,10 @@ class Supervisor:
     # -- start ---------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start launch.sh. Raises OSError, with nothing started."""
+        """Start launch.sh, or begin to wait for what must come first.
+
+        Raises OSError, with nothing started.
+        """
         success = self.run.success
         # without any it is made beside the job
         if success is not None and success.artifacts and not self.run.node:
@@ -130,19 +134,80 @@ class Supervisor:
         group = cgroup.create(self.run.id, self.run.node)
         if group:
             self.journal.status.cgroup = group
-        first = AttemptRecord(resume_checkpoint=self.run.resume_checkpoint)
-        script = os.path.join(self.dir, "launch.sh")
         if len(self.run.hosts) > 1:  # before the job: the others see at once that this node starts
             self._open_peers()
+        if self.preconditions:
+            self.journal.status.waits_for = "its turn"
+            self.journal.save()
+        else:
+            self._start_first()
+        hint = f"[safelaunch] {self.run.id}: Ctrl-B D leaves it running, Ctrl-C stops it\r\n"
+        self.journal.pane.show(hint.encode())
+
+    def _start_first(self) -> None:
+        """Start the first attempt. Raises OSError, with nothing started."""
+        first = AttemptRecord(resume_checkpoint=self.run.resume_checkpoint)
+        script = os.path.join(self.dir, "launch.sh")
         try:
             if self.engine.life and self.run.again is not None:
                 script = self._script_of_life(first)
             self._start_current(script, first)
         except OSError:
-            cgroup.remove(group)
+            cgroup.remove(self.journal.status.cgroup or "")
             raise
-        hint = f"[safelaunch] {self.run.id}: Ctrl-B D leaves it running, Ctrl-C stops it\r\n"
-        self.journal.pane.show(hint.encode())
+
+    def _wait_for_preconditions(self, wakeup: int) -> bool:
+        """Start the first attempt once all preconditions are met; False where the run has ended."""
+        from safelaunch.runtime.preconditions import wait
+
+        number = self.current.number
+        try:
+            self.journal.remember(own_files.load())  # the folder may be removed meanwhile
+            stop_reason = wait.await_all(
+                self.preconditions, self.journal.show_wait, lambda pause: self._rest(wakeup, pause)
+            )
+            if stop_reason:
+                self._record_stop(stop_reason, number)
+                return False
+            self._fill_placeholders()
+            self.began = time.monotonic()
+            self.current.watch.close()
+            self.current = Attempt(number, self.journal, self.control, subreaper=self.subreaper)
+            self._start_first()
+        except preconditions.PreconditionFailed as e:
+            self._fail_before_start(e.failure)
+        except (OSError, ValueError) as e:
+            self._fail_before_start(Failure(version=1, what=f"the job cannot be started: {e}"))
+        else:
+            return True
+        return False
+
+    def _rest(self, wakeup: int, seconds: float) -> str:
+        """Wait before the first attempt; return why the run was stopped meanwhile, or ""."""
+        if readable([wakeup], seconds):
+            self.control.clear()
+        self.journal.restore({})
+        if self.control.signals:
+            return self.control.signals[0]
+        if self.nodes is not None and self.nodes.tick(self.current.number, 0.0):
+            return "node"
+        return TIME_LIMIT if self.control.is_time_up else ""
+
+    def _fill_placeholders(self) -> None:
+        """Write the scripts with the values that are known only now. Raises OSError, ValueError."""
+        values = {"port": str(_free_port(self.current.number) or "")}
+        for precondition in self.preconditions:
+            values.update(precondition.values())
+        if self.run.placeholders:
+            placeholders.fill(self.dir, self.run.placeholders, values)
+
+    def _fail_before_start(self, failure: Failure) -> None:
+        """Record the end of a run that has waited in vain."""
+        self.journal.status.state = "failed"
+        self.journal.status.reason = failure.what
+        self.journal.notify(f"not started: {failure.what}")
+        self.journal.fail(failure)
+        self._send_end(failure)
 
     def _script_of_life(self, record: AttemptRecord) -> str:
         """Write the script of the first attempt of a later life. Raises OSError."""
@@ -182,7 +247,7 @@ class Supervisor:
         status.state, status.attempts = "running", self.attempts
         status.launcher = Process(pid=self.current.launcher, start=self.current.launcher_start)
         status.started_at = status.started_at or record.started_at
-        status.waiting = None
+        status.waiting = status.waits_for = None
         self.journal.save()
         self.journal.event("started", attempt=record.attempt, launcher=self.current.launcher)
 
@@ -190,6 +255,8 @@ class Supervisor:
 
     def run_attempts(self, wakeup: int) -> None:
         """Follow the attempts until one ends for good."""
+        if self.preconditions and not self._wait_for_preconditions(wakeup):
+            return
         self.current.exits.update()
         try:
             self.journal.remember(own_files.load())
@@ -213,7 +280,7 @@ class Supervisor:
                 return
             stop_reason = self._wait(decision, wakeup)
             if stop_reason:
-                self._record_stop(stop_reason)
+                self._record_stop(stop_reason, self.current.number + 1)
                 return
             if not self._restart(decision):
                 return
@@ -495,10 +562,10 @@ class Supervisor:
 
     # -- end -----------------------------------------------------------------------------------
 
-    def _record_stop(self, name: str) -> None:
-        """Record a stop between two attempts."""
-        number = self.current.number + 1
-        where = f"while waiting for attempt {number}"
+    def _record_stop(self, name: str, number: int) -> None:
+        """Record a stop before an attempt."""
+        waits_for = self.journal.status.waits_for
+        where = f"while waiting for {waits_for or f'attempt {number}'}"
         nodes = self.nodes if name == "node" else None
         why = self.control.describe(name, self.run) if nodes is None else nodes.why()
         self.journal.notify(f"{why} {where}")
@@ -518,8 +585,23 @@ class Supervisor:
     def finish(self) -> None:
         """Write the last lines and the end."""
         self._end_fork_servers()
-        status = self.journal.status
         signals = len(self.control.signals)
+        self._record_proof()
+        self._release()
+        self._join_ends(lambda: len(self.control.signals) > signals)
+        self._write_end()
+        self.clean_up()
+        self._remove_environment()
+        if self.nodes is not None:
+            self.nodes.close(
+                lambda: len(self.control.signals) > signals,
+                is_bad=self.journal.status.state != "succeeded",
+                attempt=self.sent,
+            )
+
+    def _record_proof(self) -> None:
+        """Record whether nothing is left, and which ranks were not seen."""
+        status = self.journal.status
         if self.current.has_children and not status.unkillable:
             # another user's, under hidepid: wait() shows that there is one, /proc does not
             self.journal.warn("a process is left that this user cannot see")
@@ -529,12 +611,20 @@ class Supervisor:
             missing = self.journal.missing_ranks(self.current.number)
             if missing:
                 self.journal.warn(f"{missing}: did a process train alone?")
+
+    def _release(self) -> None:
+        """Give back what the run has taken of the machine, but its processes."""
+        status = self.journal.status
         # where another node or life may still write into it, the next sync does this
         is_last = status.state != "pending" and not self.run.tree_shared
         if self.run.tree and is_last and not status.unkillable:
             self._settle_tree(self.run.tree)
-        status.waiting = None
-        self._join_ends(lambda: len(self.control.signals) > signals)
+        status.waiting = status.waits_for = None
+        for precondition in self.preconditions:
+            precondition.close()
+
+    def _write_end(self) -> None:
+        """Write the end, on a full disk again and again."""
         status = self.journal.status
         # the clock may have been set meanwhile: the elapsed time is of a monotonic one
         if status.state != "pending":
@@ -550,14 +640,6 @@ class Supervisor:
             if self.journal.save_end() or len(self.control.signals) > before_save:
                 break
             time.sleep(1.0)
-        self.clean_up()
-        self._remove_environment()
-        if self.nodes is not None:
-            self.nodes.close(
-                lambda: len(self.control.signals) > signals,
-                is_bad=status.state != "succeeded",
-                attempt=self.sent,
-            )
 
     def _remove_environment(self) -> None:
         """Remove the job's environment, which may hold secrets, once no life can follow.

@@ -21,7 +21,7 @@ from safelaunch.errors import SafelaunchError
 from safelaunch.launchers import NAMES
 from safelaunch.plan.build import bind, make_plan
 from safelaunch.plan.serialize import plan_json
-from safelaunch.start import restart_scripts
+from safelaunch.start.scripts import restart_scripts
 
 VALID = {
     "name": "fuzz",

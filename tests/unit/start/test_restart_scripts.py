@@ -12,7 +12,7 @@ from safelaunch.errors import ConfigError
 from safelaunch.model import Plan, Slot, Success
 from safelaunch.plan.build import bind, resume
 from safelaunch.plan.serialize import freeze, plan_json, thaw
-from safelaunch.start import restart_scripts
+from safelaunch.start.scripts import restart_scripts
 
 if TYPE_CHECKING:
     from pathlib import Path

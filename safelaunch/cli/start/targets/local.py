@@ -20,6 +20,7 @@ from safelaunch.cli.start.targets.after_start import (
     say_notes,
     show_started,
 )
+from safelaunch.cli.start.targets.earlier_runs import earlier_runs
 from safelaunch.errors import ConfigError
 from safelaunch.runs import store
 from safelaunch.runs.access import LocalRun
@@ -58,7 +59,7 @@ def start(
     print_warnings(plan, is_start=True)
     if options["foreground"]:
         return _foreground(plan, files, check, probe)
-    by = caller(os.environ)
+    by = caller(os.environ)._replace(after=earlier_runs(options))
     run_id = by.run_id(plan.name)
     start_key.record(run_id)
     with interruptible():

@@ -1,0 +1,1 @@
+"""Scripts of a start that are complete only later: of later attempts, or with late values."""
