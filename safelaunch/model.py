@@ -804,6 +804,18 @@ class ManualStart:
 
 
 @dataclass(frozen=True, slots=True)
+class Ready:
+    """When a service is ready: without `http`, `log` and `command` once its port is open."""
+
+    http: str | None = None  # path that answers
+    status: int = 200  # of that answer
+    json: Mapping[str, str] = field(default_factory=dict)  # values in it; keys may be a.b
+    log: str | None = None  # regular expression of a line
+    command: tuple[str, ...] = ()  # ends with 0
+    limit: float = 600.0  # seconds from its start
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What each node runs, and what the user should know about it."""
 
@@ -823,3 +835,15 @@ class Plan:
     expected: Mapping[str, str] = field(default_factory=dict)  # that run's fingerprint
     manual_node: ManualStart | None = None  # of several nodes that are started by hand
     engine: EngineBlock | None = None  # what is asked of the engine that chooses the machines
+    services: tuple[Service, ...] = ()  # run beside the job
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A program that runs beside a job, and is ready before that begins."""
+
+    plan: Plan  # its name is that of the service
+    ready: Ready
+    needs: tuple[str, ...] = ()  # services that are ready before it starts
+    port: int | None = None  # None: a free one
+    on_exit: str = "fail"  # fail: the job fails with it; ignore

@@ -93,10 +93,18 @@ class Resolved(NamedTuple):
     profiles: Mapping[str, Profile] = MappingProxyType({})  # of the hosts that have different ones
     project: str = ""  # the project's folder on this machine
     planned_project: Word = ""  # the same in the plan
+    services: tuple[ResolvedService, ...] = ()
 
     def profile_of(self, host: Host) -> Profile | None:
         """Return the profile that applies to a host."""
         return self.profiles.get(host.name, self.profile)
+
+
+class ResolvedService(NamedTuple):
+    """A service of a job: its own job, and the keys that a job has not."""
+
+    resolved: Resolved
+    keys: Mapping[str, Any]
 
 
 class EngineOfJob(NamedTuple):
@@ -193,7 +201,7 @@ def resolve(
         slurm, kubernetes, ray = (values.get(name) for name in ("slurm", "kubernetes", "ray"))
         job = replace(job, slurm=slurm, kubernetes=kubernetes, ray=ray)
         machines *= job.topology.nodes  # alike, as far as their entry of the hosts file knows them
-    return Resolved(
+    resolved = Resolved(
         job=job,
         profile=profile,
         profile_origin=profile_origin,
@@ -205,6 +213,24 @@ def resolve(
         project=paths.root,
         planned_project=paths.planned_root,
     )
+    return resolved._replace(services=_services(resolved, values, raw, paths))
+
+
+def _services(
+    resolved: Resolved, values: dict[str, Any], tree: Node, paths: Paths
+) -> tuple[ResolvedService, ...]:
+    """Return the services of a job, each resolved as a job of its own. Raises ConfigError."""
+    if not values.get("services"):
+        return ()
+    from safelaunch.config import services
+
+    services.check(values["services"], tree, resolved.job)
+    flags = resolved.flags._replace(sets=(), smoke=False, ladder=None, direct=False)
+    found = []
+    for name, keys in services.trees(tree):
+        own = resolve(keys, flags, paths, default_name=name, job_file=resolved.job_file)
+        found.append(ResolvedService(own, values["services"][name]))
+    return tuple(found)
 
 
 def _engine(

@@ -24,6 +24,8 @@ from safelaunch.model import (
     Part,
     Plan,
     PlanWarning,
+    Ready,
+    Service,
     Slot,
     Template,
     bind_word,
@@ -40,7 +42,7 @@ from safelaunch.runtime.start.accelerators import ACCELERATORS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from safelaunch.config.resolve import Resolved
+    from safelaunch.config.resolve import Resolved, ResolvedService
     from safelaunch.model import Container, Gate, Host, Interpreter, Job, Placed, Profile, Word
     from safelaunch.runtime.start.accelerators import Accelerator
 
@@ -109,6 +111,19 @@ def make_plan(resolved: Resolved) -> Plan:
         fingerprint=fingerprint(job, job.fingerprint),
         manual_node=_manual_node(job, nodes[0]) if job.starts_one_node else None,
         engine=job.request,
+        services=tuple(_service(service) for service in resolved.services),
+    )
+
+
+def _service(service: ResolvedService) -> Service:
+    """Return a service with its plan."""
+    keys = service.keys
+    return Service(
+        plan=make_plan(service.resolved),
+        ready=keys.get("ready", Ready()),
+        needs=tuple(keys.get("after", ())),
+        port=keys.get("port"),
+        on_exit=keys.get("on_exit", "fail"),
     )
 
 

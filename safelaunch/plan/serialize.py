@@ -10,7 +10,16 @@ from typing import Any
 from safelaunch import model
 from safelaunch.environ import removals
 from safelaunch.errors import RunError
-from safelaunch.model import EnvVar, NodePlan, Plan, PlanWarning, Slot, Supervision, Template
+from safelaunch.model import (
+    EnvVar,
+    NodePlan,
+    Plan,
+    PlanWarning,
+    Service,
+    Slot,
+    Supervision,
+    Template,
+)
 from safelaunch.plan import direct
 from safelaunch.script import launch_script, rank_words
 
@@ -31,6 +40,19 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "supervision": supervision_json(plan.supervision),
         **({"manual_node": str(plan.manual_node)} if plan.manual_node else {}),
         **({"engine": _engine(plan)} if plan.engine else {}),
+        **({"services": [_service(service) for service in plan.services]} if plan.services else {}),
+    }
+
+
+def _service(service: Service) -> dict[str, Any]:
+    """Return a service: its plan, and when it starts and is ready."""
+    ready = {key: value for key, value in _plain(service.ready).items() if value}
+    return {
+        **plan_json(service.plan),
+        "ready": ready,
+        "after": list(service.needs),
+        "port": service.port,
+        "on_exit": service.on_exit,
     }
 
 

@@ -378,6 +378,28 @@ class ContainerEnd(Record):
     ended_at: float | None = None  # seconds since 1970
 
 
+class ReadyCheck(Record):
+    """When a service is ready: the first of `http`, `log` and `command`, else a TCP connection."""
+
+    http: Nullable[str] = None  # path that answers
+    status: int = 200  # with this status
+    json: Mapping[str, str] = {}  # and these values in its JSON; keys may be `a.b`
+    log: Nullable[str] = None  # regular expression that a line of its log matches
+    command: Sequence[str] = ()  # words of a command that ends with 0
+    limit: float = 0.0  # seconds, from its start; then the run fails
+
+
+class ServiceSpec(Record):
+    """A service of a job."""
+
+    name: str = ""  # its name
+    needs: Sequence[str] = ()  # services that are ready before it starts
+    ready: ReadyCheck = ReadyCheck()  # when it is ready
+    port: Nullable[int] = None  # its port; null: a free one
+    cwd: str = ""  # its working directory
+    on_exit: str = "fail"  # fail: an end of it ends the attempt; ignore
+
+
 class EarlierRun(Record):
     """A run of this machine that must have ended before another one begins."""
 
@@ -442,6 +464,7 @@ class RunRecord(Record):
     engine: EngineStart | None = None  # missing: the start has chosen the machines
     container: ContainerStart | None = None  # missing: it runs on the machine itself
     after: Sequence[EarlierRun] = ()  # runs that must have ended before it begins
+    services: Sequence[ServiceSpec] = ()  # programs that run beside the job
     placeholders: Mapping[str, str] = {}  # value that a later moment decides -> what stands for it
 
 
@@ -618,6 +641,18 @@ class NodeSummary(Record):
     start: str | None = None  # direct: its ranks were started without their launcher
 
 
+class ServiceStatus(Record):
+    """How a service of a job is."""
+
+    name: str = ""  # its name
+    state: str = "pending"  # pending, starting, ready, or the state in which it ended
+    missing: str | None = None  # what its ready check misses
+    url: str | None = None  # where it listens
+    port: int | None = None  # its port
+    exit_code: int | None = None  # exit code of its launcher
+    run_dir: str | None = None  # its folder
+
+
 class StatusSummary(Record):
     """What status.json and `show --json` both have of a run."""
 
@@ -645,6 +680,7 @@ class StatusSummary(Record):
     hang: HangReport | None = None  # a suspected hang
     waiting: Waiting | None = None  # the pause before a restart
     waits_for: str | None = None  # what a pending run waits for before its first attempt
+    services: Sequence[ServiceStatus] = ()  # the services of the job
     recovery: str | None = None  # why it was not restarted
     advice: str | None = None  # what the attempts have shown
     nccl: NcclReport | None = None  # what NCCL chose, of the newest attempt
@@ -752,6 +788,7 @@ class Failure(Record):
     meaning: str | None = None  # what the class means
     role: str = "unknown"  # root (a cause), cascade (a consequence) or unknown
     rank: Nullable[int] = None  # rank that failed first
+    service: str | None = None  # service of the job that failed, where it was one
     host: str = ""  # host that it ran on
     node: int | None = None  # node that it ran on, of several
     run: str | None = None  # the run of that node, where each was started by hand
@@ -868,6 +905,7 @@ class StopRequest(Record):
 
     grace: float | None = None  # seconds between TERM and KILL
     origin: str | None = None  # user, and the client that he came from over SSH
+    reason: str | None = None  # why, where nobody has asked for it
 
 
 # -- remote.json -----------------------------------------------------------------------------------

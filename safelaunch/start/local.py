@@ -55,7 +55,8 @@ def start(
     report, versions = machine_report(node, caller, probe)
     facts = preflight.facts(node, report, run_id)
     choice = newest_checkpoint(plan, caller)
-    late = late_values.placeholders(choice.plan, run_id, [Slot.PORT] if caller.after else ())
+    waits = bool(caller.after or plan.services)
+    late = late_values.placeholders(choice.plan, run_id, [Slot.PORT] if waits else ())
     facts |= {**choice.facts(0, report.home), **late}
     request = start_request(
         choice.plan,
@@ -70,6 +71,10 @@ def start(
     if late:
         request = request.unbound(late)
         request.run.placeholders = {slot.value: text for slot, text in late.items()}
+    if plan.services:
+        from safelaunch.start.services import with_services
+
+        request = with_services(request, plan, caller, facts)
     if foreground:
         request.run.foreground, request.run.backend = os.getpid(), backends.setsid.NAME
     answer = _request_start(request, caller, check, probe)

@@ -105,6 +105,7 @@ def _print_for_people(plan: Plan) -> None:
         from safelaunch.cli.plan_text.engine import print_submission
 
         print_submission(plan)
+    _print_services(plan)
     for node in nodes if plan.engine is None else ():
         if several:
             click.echo(f"# node {node.node_rank} on {node.host}")
@@ -120,6 +121,13 @@ def _print_for_people(plan: Plan) -> None:
     for node in nodes:
         _print_ranks(node, several)
         _print_environment(node, several)
+
+
+def _print_services(plan: Plan) -> None:
+    if plan.services:
+        from safelaunch.cli.plan_text.services import print_services
+
+        print_services(plan)
 
 
 def _shown_nodes(plan: Plan) -> tuple[NodePlan, ...]:

@@ -186,6 +186,8 @@ def _log(failure: Failure, width: int, run: str, name: str) -> list[str]:
         # a node that was started by hand has a run of its own, on its machine
         node = "" if failure.node is None or failure.run else f" --node {failure.node}"
         option = f"--launcher{node}" if failure.rank is None else f"--rank {failure.rank}"
+        if failure.service is not None:
+            option = f"--service {failure.service}"
         place = f"on {failure.host}: " if failure.run else ""
         return with_label("log", [f"{place}{command} {option}"])
     source = name if failure.rank is None else f"rank {failure.rank}"

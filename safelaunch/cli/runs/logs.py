@@ -12,9 +12,10 @@ from safelaunch.cli.connections import catalog
 from safelaunch.cli.output import say
 from safelaunch.cli.runs import follow
 from safelaunch.cli.runs.log_output import stdout_writer
-from safelaunch.errors import RunError
+from safelaunch.errors import RunError, did_you_mean
 from safelaunch.runs import store
-from safelaunch.runs.access import LogRequest, MissingLogError
+from safelaunch.runs.access import LocalRun, LogRequest, MissingLogError
+from safelaunch.runtime import members
 from safelaunch.runtime.records import RunRecord
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 @click.option("--raw", is_flag=True, help="Print unchanged bytes, escape sequences included.")
 @click.option("--rank", type=click.IntRange(0), metavar="N", help="Only this rank's own log.")
 @click.option("--launcher", is_flag=True, help="Only the launcher's own output.")
+@click.option("--service", metavar="NAME", help="Only this service of the job.")
 @click.option("--node", type=click.IntRange(0), metavar="N", help="Only this node.")
 @click.option(
     "--attempt", type=click.IntRange(1), metavar="N", help="Attempt; default: the newest."
@@ -45,7 +47,7 @@ def command(run: str | None, **options: Any) -> int:
     --grep takes a text, no pattern, and --tail then counts the lines that contain it. Both, and
     --max-bytes, are applied where the log is: from a host only those lines are sent.
     """
-    access = catalog().find(run)
+    access = _open(run, options["service"])
     rank, follows = options["rank"], options["follow"]
     access.status()  # updates the attempts and ranks that are recorded here of a run on hosts
     attempt = _attempt(access, options["attempt"])
@@ -86,6 +88,21 @@ def command(run: str | None, **options: Any) -> int:
     for line in missing:
         say(line)
     return 0
+
+
+def _open(name: str | None, service: str | None) -> RunAccess:
+    """Return a run, or a service of it. Raises RunError."""
+    run = catalog().find(name)
+    return run if service is None else _service(run, service)
+
+
+def _service(run: RunAccess, name: str) -> LocalRun:
+    """Return a service of a run, which has the files of one. Raises RunError."""
+    names = [service.name for service in run.last_status().services]
+    if name not in names:
+        known = f"services: {', '.join(names)}" if names else f"{run.id} has no services"
+        raise RunError(f"no service `{name}` of {run.id}", hint=did_you_mean(name, names) or known)
+    return LocalRun(store.Run(f"{run.id}/{name}", members.folder(run.record.node_dir, name)))
 
 
 def _write(run: RunAccess, request: LogRequest, *, at_once: bool, raw: bool) -> tuple[bool, bool]:

@@ -52,6 +52,7 @@ def command(run: str | None, brief: bool, as_json: bool) -> int:
         if brief
         else [
             *_nodes(record, status),
+            *_services(status),
             *_attempts(status),
             *_progress(access, status),
             *_job(record, status),
@@ -90,6 +91,19 @@ def _nodes(run: store.Run, status: Status) -> Iterator[Row]:
         text = f"{len(numbers)} of {len(hosts)} known here; for more: safelaunch ps --host "
         text += f"{missing[0]} (the host's name on the machine that started the run)"
         yield "nodes", text, 3
+
+
+def _services(status: Status) -> Iterator[Row]:
+    """Yield the state of each service of the job."""
+    for service in status.services:
+        text = f"{service.name}: {service.state}"
+        if service.exit_code:
+            text += f" ({service.exit_code})"
+        if service.url is not None and service.state in ("starting", "ready"):
+            text += f", {service.url}"
+        if service.missing and service.state == "starting":
+            text += f" ({service.missing})"
+        yield "services", text, 2
 
 
 def _attempts(status: Status) -> Iterator[Row]:

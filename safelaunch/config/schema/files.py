@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from safelaunch import launchers
@@ -21,6 +22,7 @@ from safelaunch.config.schema.engines.ray import RAY_TYPE
 from safelaunch.config.schema.env_types import EnvType, ProfileEnvType
 from safelaunch.config.schema.host_types import SSH_NAME, USER, Addresses, Hub, Port
 from safelaunch.config.schema.keys import Block, Key, Schema
+from safelaunch.config.schema.members.services import NOT_OF_SERVICES, SERVICE, SERVICE_NAME
 from safelaunch.config.schema.profile_facts import DATE, FactsType
 from safelaunch.config.schema.sync import SYNC, AssetsType
 from safelaunch.config.schema.text_checks import check_kind
@@ -66,6 +68,35 @@ class SmokeType:
     def schema(self) -> Shape:
         names = [key.name for key in JOB.keys if key.name not in ("extends", "smoke")]
         return json_types.record({name: {"$ref": f"#/properties/{name}"} for name in names})
+
+
+class ServicesType:
+    """Services by name: the keys of a job, and those of a service."""
+
+    wants = "a mapping of names to services"
+
+    def read(self, node: Node) -> dict[str, dict[str, Any]]:
+        check_kind(node, "map", self.wants)
+        return {SERVICE_NAME.read(name): self._service(keys) for name, keys in node.items}
+
+    def _service(self, node: Node) -> dict[str, Any]:
+        """Return the keys that a job has not; those of a job are checked."""
+        check_kind(node, "map", "a mapping such as {script: server.py, ready: {http: /health}}")
+        own = [item for item in node.items if SERVICE.find(item[0].text)]
+        for key, _ in node.items:
+            if key.text in NOT_OF_SERVICES:
+                raise ConfigError(
+                    f"`{key.text}` of a service", where=key.origin, hint="the job itself has it"
+                )
+        JOB.read(replace(node, items=tuple(item for item in node.items if item not in own)))
+        return SERVICE.read(replace(node, items=tuple(own)))[0]
+
+    def schema(self) -> Shape:
+        names = [key.name for key in JOB.keys if key.name not in NOT_OF_SERVICES]
+        shapes: Shape = {name: {"$ref": f"#/properties/{name}"} for name in names}
+        for key in SERVICE.keys:
+            shapes[key.name] = {**json_types.nullable(key.type.schema()), "description": key.help}
+        return json_types.mapped(json_types.record(shapes))
 
 
 NAME = Text(
@@ -160,6 +191,7 @@ JOB = Schema(
         ),
         Key("ray", RAY_TYPE, "what a Ray is asked for, over the block of the hosts file"),
         Key("container", _CONTAINER, "the image that it runs in, over the block of the hosts file"),
+        Key("services", ServicesType(), "programs that run beside the job, ready before it begins"),
         Key("smoke", SmokeType(), "job keys that `run --smoke` sets on top of this job"),
     ),
 )

@@ -11,12 +11,12 @@ import importlib
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from safelaunch.runtime.records import Failure, RunRecord
+    from safelaunch.runtime.records import Failure, RunRecord, ServiceStatus
 
 # keys of run.json, and the modules that read them
-TABLE = (("after", "earlier_runs"),)
+TABLE = (("after", "earlier_runs"), ("services", "services"))
 
 
 class PreconditionFailed(Exception):  # noqa: N818 - not an error of the program
@@ -45,6 +45,29 @@ class Precondition:
 
     def close(self) -> None:
         """Give back what it holds: the run has ended, or was stopped while it waited."""
+
+    # -- during the attempts, for those that start something themselves ------------------------
+
+    def renew(self) -> bool:
+        """Prepare a later attempt; return whether it has to be met again."""
+        return False
+
+    def pids(self) -> Sequence[int]:
+        """Return the children of the supervisor that are not the job's."""
+        return ()
+
+    def reaped(self, pid: int) -> bool:
+        """Whether a child that has ended was one of those."""
+        del pid
+        return False
+
+    def loss(self) -> Failure | None:
+        """Return why the attempt cannot go on, None where it can."""
+        return None
+
+    def statuses(self) -> Sequence[ServiceStatus]:
+        """Return the state of each of its services."""
+        return ()
 
 
 def load(run: RunRecord, node_dir: str) -> list[Precondition]:

@@ -101,6 +101,7 @@ ADVICE = {
     "time-limit": "ask for more time, or resume from the last checkpoint",
     "earlier-run": "look at the run before it with `safelaunch show`, and start this one again once"
     " that has succeeded",
+    "service-failed": "`safelaunch logs --service NAME` shows its log",
     "scheduler": "read the reason that the scheduler gives: a setting of the job, a partition or a"
     " node has to change first",
     "gpu-hardware-ecc": "take the GPU out of `gpus:` and reset it (`nvidia-smi -q -d ECC`)",

@@ -155,6 +155,7 @@ _ROWS = (
     ("scheduler-cancelled", False, "taken away by the scheduler, or cancelled", "it was intended"),
     ("time-limit", False, "the time that the job was allowed is over", "it would be over again"),
     ("earlier-run", False, "a run that it waited for did not succeed", _SETUP),
+    ("service-failed", True, "a service of the job has ended", "it starts again with the job"),
     ("scheduler", False, "the scheduler could not start the job, or not keep it", _SETUP),
     ("gpu-hardware-ecc", False, "a broken GPU: ECC, Xid", "it would run on the same GPU"),
     ("tracker-offline", False, "the experiment tracker is not reachable or not logged in", _SETUP),

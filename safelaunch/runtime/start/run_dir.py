@@ -7,7 +7,7 @@ import os
 import time
 
 from safelaunch.runtime.home import home
-from safelaunch.runtime.start import placeholders, runtime_copy
+from safelaunch.runtime.start import runtime_copy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,9 +41,10 @@ def fill(node_dir: str, run: RunRecord, files: Iterable[tuple[str, bytes]], home
     """Write run.json, the files of the plan, and the runtime. Raises OSError."""
     try:
         for name, data in files:
-            if name.startswith(placeholders.UNBOUND):
-                os.makedirs(os.path.join(node_dir, placeholders.UNBOUND), 0o700, exist_ok=True)
-            _write(os.path.join(node_dir, name), data)
+            path = os.path.join(node_dir, name)
+            if "/" in name:
+                os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+            _write(path, data)
         runtime_copy.put_into(node_dir, home)
         run.write(node_dir)
     except OSError as e:

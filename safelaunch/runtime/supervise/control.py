@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 DEFAULT_GRACE = 15.0
 SMOKE = "min_steps"  # why a smoke run ends, on all its nodes
+SERVICE = "service"  # why an attempt ends whose service has ended
 TIME_LIMIT = "time_limit"  # why an attempt ends whose engine has warned of its time limit
 AFTER_KILL = 30.0  # seconds before the limit at which nothing of the job may be left
 REQUEST_EVERY = 1.0  # seconds between two looks for a stop request that comes without a signal
@@ -85,6 +86,8 @@ class Control:
         request = StopRequest.read(self.dir)
         if request is None:
             return self.origin
+        if request.reason:
+            return request.reason
         return "`safelaunch stop`" + (f" ({request.origin})" if request.origin else "")
 
     def grace(self, why: str) -> float:
@@ -106,6 +109,8 @@ class Control:
         if why == SMOKE:
             steps = run.success.min_steps if run.success else None
             return f"smoke run, min_steps of {steps} reached"
+        if why == SERVICE:
+            return "a service of the job has ended"
         if why == "hang":
             return f"it hangs (hang.action is {run.hang.action if run.hang else None})"
         return f"stopped by {self.stop_origin() or why}"

@@ -18,17 +18,19 @@ from safelaunch.runtime.monitor import leftovers, oom_kills, sampler
 from safelaunch.runtime.progress import checkpoint_line, tracker, watchdog
 from safelaunch.runtime.records import HangReport
 from safelaunch.runtime.supervise import launch
+from safelaunch.runtime.supervise.control import SERVICE
 from safelaunch.runtime.units import duration
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any, Protocol
 
     from safelaunch.runtime.logs.merger import Merger
+    from safelaunch.runtime.preconditions import Precondition
     from safelaunch.runtime.progress.artifacts import EarlierFiles
     from safelaunch.runtime.rank_exits import Exits
-    from safelaunch.runtime.records import ProgressReport
+    from safelaunch.runtime.records import Failure, ProgressReport
     from safelaunch.runtime.supervise.journal import Journal
     from safelaunch.runtime.supervise.peers import Peers
 
@@ -53,7 +55,12 @@ class Observer:
     """The progress and health of the attempt that runs."""
 
     def __init__(
-        self, journal: Journal, nodes: Peers | None, artifacts: EarlierFiles, began: float
+        self,
+        journal: Journal,
+        nodes: Peers | None,
+        artifacts: EarlierFiles,
+        began: float,
+        preconditions: Sequence[Precondition] = (),
     ) -> None:
         self.journal, self.run = journal, journal.run
         self.nodes = nodes
@@ -66,6 +73,8 @@ class Observer:
         self.nccl_cap = size_cap.LogSizeCap(launch.libc(), nccl_log.LIMIT)
         line = self.run.recovery.progress if self.run.recovery else None
         self.pattern = checkpoint_line.ProgressPattern(line)
+        self.preconditions = preconditions
+        self.lost: Failure | None = None  # how a service ended that this attempt needs
         self.hangs = 0
         self.broken: set[str] = set()
         self.next_look = 0.0
@@ -75,6 +84,7 @@ class Observer:
     def start_attempt(self, attempt: ObservedAttempt) -> None:
         """Start to observe a new attempt."""
         self.pattern.reset()
+        self.lost = None
         self.output = (0, time.monotonic())  # bytes of output, and the time of the last ones
         self.progress = tracker.Progress(list(self.run.progress))
         self.watchdog = watchdog.Watchdog(self.run.hang)
@@ -135,8 +145,18 @@ class Observer:
         self._try("log_cap", self._cap, attempt)
         self._try("nccl", self._read_nccl, now)
         self._try("progress", self._save, now)
-        reason = self._limits(now) or self._try("nodes", self._other_nodes, now, attempt)
+        reason = self._limits(now) or self._try("services", self._lost_service)
+        reason = reason or self._try("nodes", self._other_nodes, now, attempt)
         return reason or self._try("hang", self._hang, now, attempt) or ""
+
+    def _lost_service(self) -> str:
+        return SERVICE if self.loss() is not None else ""
+
+    def loss(self) -> Failure | None:
+        """Return how a service ended that the job needs; None where there is no such end."""
+        losses = (precondition.loss() for precondition in self.preconditions)
+        self.lost = self.lost or next(filter(None, losses), None)
+        return self.lost
 
     def _request_dumps(self, attempt: ObservedAttempt) -> None:
         """Request of the ranks that live on what they wait in, before their grace is over."""
@@ -278,20 +298,24 @@ class Observer:
     # -- our own helpers -----------------------------------------------------------------------
 
     def pids(self) -> list[int]:
-        """Return the pids of the programs that the observer has started."""
+        """Return the pids of children of the supervisor that are not the job's."""
+        return [*self._helpers(), *(pid for one in self.preconditions for pid in one.pids())]
+
+    def _helpers(self) -> list[int]:
         own = [self.samples.pid] if self.samples.pid else []
         return own + (list(self.evidence.children) if self.evidence is not None else [])
 
     def reaped(self, pid: int, status: int) -> bool:
         """Whether the child that has ended was one of ours."""
         helpers = (self.samples, self.evidence)
-        return any(helper is not None and helper.reaped(pid, status) for helper in helpers)
+        is_helper = any(helper is not None and helper.reaped(pid, status) for helper in helpers)
+        return is_helper or any(precondition.reaped(pid) for precondition in self.preconditions)
 
     def cancel(self) -> None:
         """End the programs that the observer has started."""
         if self.evidence is not None:
             self.evidence.cancel()
-        for pid in self.pids():
+        for pid in self._helpers():
             start = runtime_processes.start_time(pid)
             if start is not None:
                 runtime_processes.send(pid, start, 9)

@@ -18,10 +18,10 @@ from safelaunch.runtime.failure import analyse, blame, log_tails
 from safelaunch.runtime.messages.ends import Decision
 from safelaunch.runtime.monitor.leftovers import IDLE_AFTER, describe
 from safelaunch.runtime.progress import artifacts, checkpoints
-from safelaunch.runtime.records import Failure, HangReport, Status
+from safelaunch.runtime.records import Failure, HangReport, RankFailure, Status
 from safelaunch.runtime.signatures import classes
 from safelaunch.runtime.supervise import recovery
-from safelaunch.runtime.supervise.control import SMOKE, TIME_LIMIT
+from safelaunch.runtime.supervise.control import SERVICE, SMOKE, TIME_LIMIT
 from safelaunch.runtime.units import duration, job_duration
 
 TYPE_CHECKING = False
@@ -100,10 +100,14 @@ def determine(attempt: Attempt, observer: Observer, attempts: list[AttemptRecord
     outcome.status = Status(exit_code=launcher["exit_code"], state="succeeded")
     if launcher["signal"]:
         outcome.status.signal = launcher["signal"]
-    if attempt.ended_by:
+    if attempt.ended_by == SERVICE:
+        outcome.status.state, outcome.status.signal = "failed", None
+    elif attempt.ended_by:
         _ended_early(outcome, attempt, observer)
     else:
         _ended_itself(outcome, attempt, observer, launcher)
+    if outcome.status.state == "failed":
+        _blame_service(outcome, attempt, observer)
     if outcome.failure is not None and run.engine is not None:
         outcome.failure.host = run.hosts[run.node]  # as the engine's own commands name it
     progress = observer.progress.snapshot()
@@ -118,6 +122,20 @@ def determine(attempt: Attempt, observer: Observer, attempts: list[AttemptRecord
     if advice:
         outcome.status.advice = advice
     return outcome
+
+
+def _blame_service(outcome: Outcome, attempt: Attempt, observer: Observer) -> None:
+    """Name a service as the cause, where one has ended that the job needs."""
+    lost, own = observer.loss(), outcome.failure
+    if lost is None or (own and own.time and lost.time and own.time < lost.time):
+        return
+    lost.attempt = attempt.number
+    if own is not None:
+        cascade = RankFailure(rank=own.rank, role="cascade", class_name=own.class_name)
+        cascade.what, cascade.time, cascade.exit_code = own.what, own.time, own.exit_code
+        lost.others = [cascade, *own.others]
+        lost.what += "; then the job lost it"
+    outcome.failure = lost
 
 
 def _ended_early(outcome: Outcome, attempt: Attempt, observer: Observer) -> None:

@@ -158,14 +158,10 @@ class Supervisor:
 
     def _wait_for_preconditions(self, wakeup: int) -> bool:
         """Start the first attempt once all preconditions are met; False where the run has ended."""
-        from safelaunch.runtime.preconditions import wait
-
         number = self.current.number
         try:
             self.journal.remember(own_files.load())  # the folder may be removed meanwhile
-            stop_reason = wait.await_all(
-                self.preconditions, self.journal.show_wait, lambda pause: self._rest(wakeup, pause)
-            )
+            stop_reason = self._await(self.preconditions, wakeup)
             if stop_reason:
                 self._record_stop(stop_reason, number)
                 return False
@@ -181,6 +177,46 @@ class Supervisor:
         else:
             return True
         return False
+
+    def _await(self, waits: Sequence[preconditions.Precondition], wakeup: int) -> str:
+        """Wait for preconditions; return why the run was stopped meanwhile, or "".
+
+        Raises PreconditionFailed.
+        """
+        from safelaunch.runtime.preconditions import wait
+
+        def show(reason: str) -> None:
+            self._note_services()
+            self.journal.show_wait(reason)
+
+        stop_reason = wait.await_all(waits, show, lambda pause: self._rest(wakeup, pause))
+        self._note_services()
+        return stop_reason
+
+    def _note_services(self) -> None:
+        """Record how the services of the job are."""
+        statuses = [status for one in self.preconditions for status in one.statuses()]
+        shown = [status.to_json() for status in statuses]
+        if shown != [status.to_json() for status in self.journal.status.services]:
+            self.journal.status.services = statuses
+            self.journal.save()
+
+    def _renew(self, wakeup: int) -> bool:
+        """Meet again what a later attempt needs; False where the run has ended meanwhile."""
+        waits = [one for one in self.preconditions if one.renew()]
+        if not waits:
+            return True
+        number = self.current.number + 1
+        try:
+            stop_reason = self._await(waits, wakeup)
+        except preconditions.PreconditionFailed as e:
+            self.journal.warn(f"attempt {number} cannot be started: {e}")
+            self._fail_before_start(e.failure)
+            return False
+        self.journal.status.waits_for = None
+        if stop_reason:
+            self._record_stop(stop_reason, number)
+        return not stop_reason
 
     def _rest(self, wakeup: int, seconds: float) -> str:
         """Wait before the first attempt; return why the run was stopped meanwhile, or ""."""
@@ -271,7 +307,7 @@ class Supervisor:
         if self.run.manual_node is not None:  # nobody waits for nodes that were started by hand
             self._open_peers()
         artifacts = self.artifacts or self._note_artifacts()
-        observer = Observer(self.journal, self.nodes, artifacts, self.began)
+        observer = Observer(self.journal, self.nodes, artifacts, self.began, self.preconditions)
         while True:
             observer.start_attempt(self.current)
             self.current.follow(wakeup, observer)
@@ -282,7 +318,7 @@ class Supervisor:
             if stop_reason:
                 self._record_stop(stop_reason, self.current.number + 1)
                 return
-            if not self._restart(decision):
+            if not self._renew(wakeup) or not self._restart(decision):
                 return
 
     def _finish_attempt(self, wakeup: int, observer: Observer) -> Decision | None:
@@ -586,6 +622,7 @@ class Supervisor:
         """Write the last lines and the end."""
         self._end_fork_servers()
         signals = len(self.control.signals)
+        self._close_preconditions()
         self._record_proof()
         self._release()
         self._join_ends(lambda: len(self.control.signals) > signals)
@@ -598,6 +635,19 @@ class Supervisor:
                 is_bad=self.journal.status.state != "succeeded",
                 attempt=self.sent,
             )
+
+    def _close_preconditions(self) -> None:
+        """End what runs beside the job, and look again whether anything is left."""
+        if not self.preconditions:
+            return
+        for precondition in reversed(self.preconditions):
+            precondition.close()
+        self._note_services()
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            self.current.has_children = False
 
     def _record_proof(self) -> None:
         """Record whether nothing is left, and which ranks were not seen."""
@@ -620,8 +670,6 @@ class Supervisor:
         if self.run.tree and is_last and not status.unkillable:
             self._settle_tree(self.run.tree)
         status.waiting = status.waits_for = None
-        for precondition in self.preconditions:
-            precondition.close()
 
     def _write_end(self) -> None:
         """Write the end, on a full disk again and again."""

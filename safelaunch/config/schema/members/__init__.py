@@ -1,0 +1,1 @@
+"""Keys of what runs beside a job."""

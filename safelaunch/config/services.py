@@ -1,0 +1,156 @@
+"""Services of a job: each is a job of its own, with what the job says of machine and project."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from safelaunch.config.schema.members.services import SERVICE
+from safelaunch.config.yaml_io.node import Node, overlay
+from safelaunch.errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from safelaunch.model import Job
+
+# keys of the job that hold for its services too, unless they say otherwise
+SHARED = frozenset((
+    *("profile", "python", "venv", "conda", "conda_root", "workdir", "pythonpath", "env"),
+    *("env_from", "inherit", "setup", "hosts", "capture"),
+))  # fmt: skip
+_WORD = re.compile(r"\{services\.([^.{}]*)\.([^{}]*)\}")
+_FIELDS = ("host", "port", "url")
+
+
+def trees(tree: Node) -> list[tuple[str, Node]]:
+    """Return name and keys of each service of a job."""
+    block = tree.get("services")
+    items = block.items if block is not None else ()
+    own = {key.name for key in SERVICE.keys}
+    base = replace(tree, items=tuple(item for item in tree.items if item[0].text in SHARED))
+    found = []
+    for name, keys in items:
+        job_keys = tuple(item for item in keys.items if item[0].text not in own)
+        found.append((name.text, overlay(base, replace(keys, items=job_keys))))
+    return found
+
+
+def check(services: Mapping[str, Mapping[str, Any]], tree: Node, job: Job) -> None:
+    """Check what services and job say of each other. Raises ConfigError."""
+    where = job.origin("services")
+    if job.engine is not None or job.container is not None:
+        what = f"--on {job.engine}" if job.engine else "a container"
+        raise ConfigError(
+            f"`services` and {what}", where=where, hint="start the server there itself"
+        )
+    if job.topology.nodes > 1 or job.starts_one_node:
+        raise ConfigError("`services` of a job on several nodes", where=where, hint="`nodes: 1`")
+    _check_order(services, tree)
+    for name, field, origin in _words(tree):
+        if name not in services:
+            hint = did_you_mean(name, services) or "known: " + ", ".join(services)
+            raise ConfigError(f"no service `{name}`", where=origin, hint=hint)
+        if field not in _FIELDS:
+            hint = ", ".join(f"{{services.{name}.{field}}}" for field in _FIELDS)
+            raise ConfigError(f"a service has no `{field}`", where=origin, hint=hint)
+    _check_ports(services, tree)
+    _check_gpus(tree)
+
+
+def _block(tree: Node) -> Node:
+    block = tree.get("services")
+    if block is None:
+        raise TypeError("a job without services")
+    return block
+
+
+def _key(tree: Node, name: str, key: str) -> Node:
+    """Return a key of a service that is there."""
+    service = _block(tree).get(name)
+    node = None if service is None else service.get(key)
+    if node is None:
+        raise TypeError(f"service {name} without {key}")
+    return node
+
+
+def _words(node: Node) -> Iterator[tuple[str, str, Any]]:
+    """Return service, field and origin of each word in braces."""
+    if node.kind == "scalar":
+        for name, field in _WORD.findall(node.text):
+            yield name, field, node.origin
+    for item in node.items:
+        for value in item if node.kind == "map" else (item,):
+            yield from _words(value)
+
+
+def _check_order(services: Mapping[str, Mapping[str, Any]], tree: Node) -> None:
+    for name, keys in services.items():
+        for other in keys.get("after", ()):
+            if other not in services:
+                hint = did_you_mean(other, services) or "known: " + ", ".join(services)
+                where = _key(tree, name, "after").origin
+                raise ConfigError(f"no service `{other}`", where=where, hint=hint)
+    left = {name: set(keys.get("after", ())) for name, keys in services.items()}
+    while left:
+        free = [name for name, needed in left.items() if not needed & left.keys()]
+        if not free:
+            names = " -> ".join(left)
+            where = _key(tree, next(iter(left)), "after").origin
+            raise ConfigError(f"services wait for each other: {names}", where=where)
+        for name in free:
+            del left[name]
+
+
+def _check_ports(services: Mapping[str, Mapping[str, Any]], tree: Node) -> None:
+    ports: dict[int, str] = {}
+    for name, keys in services.items():
+        port = keys.get("port")
+        if port is None:
+            continue
+        where = _key(tree, name, "port").origin
+        if not 0 < port < 1 << 16:
+            raise ConfigError(f"no port: {port}", where=where, hint="1 to 65535")
+        if port in ports:
+            raise ConfigError(
+                f"port {port} of service `{name}` is that of `{ports[port]}`",
+                where=where,
+                hint="leave `port` out: each service gets a free one",
+            )
+        ports[port] = name
+
+
+def _cards(node: Node | None) -> set[str] | None:
+    """Return the cards of a `gpus:` key; None where there is none, or it says auto."""
+    if node is None or node.is_null or node.text == "auto":
+        return None
+    if node.kind == "list":
+        return {item.text for item in node.items}
+    return {str(card) for card in range(int(node.text))}
+
+
+def _check_gpus(tree: Node) -> None:
+    """Refuse a card that two of them have."""
+    block = _block(tree)
+    parts = [("the job", tree)]
+    parts += [(f"service `{name.text}`", keys) for name, keys in block.items]
+    owners: dict[str, str] = {}
+    named = [title for title, keys in parts if _cards(keys.get("gpus")) is not None]
+    for title, keys in parts:
+        node = keys.get("gpus")
+        cards = _cards(node)
+        if cards is None and title == "the job" and named:
+            raise ConfigError(
+                f"{named[0]} has cards of its own, and the job takes all",
+                where=block.origin,
+                hint="give the job `gpus: [..]` too",
+            )
+        for card in sorted(cards or ()):
+            if card in owners:
+                raise ConfigError(
+                    f"card {card} of {title} is that of {owners[card]}",
+                    where=None if node is None else node.origin,
+                    hint="name cards that no other one has: `gpus: [2, 3]`",
+                )
+            owners[card] = title

@@ -1,0 +1,69 @@
+"""The files of the members of a run, in the request of its start: each has those of a run."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from safelaunch.runtime.members import FOLDER
+from safelaunch.runtime.records import ReadyCheck, RunRecord, ServiceSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from safelaunch.model import Service, Slot
+
+
+class MemberFiles(NamedTuple):
+    """Names and bytes of the files of a member in the folder of the run's node."""
+
+    files: tuple[tuple[str, bytes], ...]
+    env: Mapping[str, str]  # what it takes of the caller's environment
+
+
+def service_words(services: Iterable[Service]) -> dict[str, str]:
+    """Return the names of the values that services have once they start, and their words."""
+    names = [
+        f"services.{service.plan.name}.{field}"
+        for service in services
+        for field in ("host", "port", "url")
+    ]
+    return {name: f"{{{name}}}" for name in names}
+
+
+def member_files(
+    name: str,
+    run: RunRecord,
+    files: Mapping[str, bytes],
+    late: Mapping[Slot, str],
+    words: Mapping[str, str],
+) -> tuple[tuple[str, bytes], ...]:
+    """Return the files of a member, whose scripts wait for the values of `late` and `words`."""
+    run.placeholders = {**{slot.value: text for slot, text in late.items()}, **words}
+    folder = f"{FOLDER}/{name}/node-0"
+    record = json.dumps(run.to_json(), ensure_ascii=False).encode()
+    return (
+        *((f"{folder}/{file}", body) for file, body in files.items()),
+        (f"{folder}/{RunRecord.FILE}", record),
+    )
+
+
+def service_spec(service: Service, cwd: str) -> ServiceSpec:
+    """Return what the supervisor has to know of a service."""
+    ready = service.ready
+    check: dict[str, Any] = {
+        "http": ready.http,
+        "status": ready.status,
+        "json": dict(ready.json),
+        "log": ready.log,
+        "command": list(ready.command),
+        "limit": ready.limit,
+    }
+    return ServiceSpec(
+        name=service.plan.name,
+        needs=list(service.needs),
+        ready=ReadyCheck(**check),
+        port=service.port,
+        cwd=cwd,
+        on_exit=service.on_exit,
+    )

@@ -1,0 +1,68 @@
+"""Adds the services of a job to the request of its start on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from safelaunch.model import Slot
+from safelaunch.start import preflight
+from safelaunch.start.local_probe import LocalProbe
+from safelaunch.start.run_files import start_request
+from safelaunch.start.scripts import late_values, members
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from safelaunch.model import Plan, Service
+    from safelaunch.start.caller import Caller
+    from safelaunch.start.run_files import StartRequest
+
+
+def with_services(
+    request: StartRequest, plan: Plan, caller: Caller, facts: Mapping[Slot, str]
+) -> StartRequest:
+    """Return the request with the files of the services; `facts` are those of the job.
+
+    Raises StartError and ConfigError.
+    """
+    words = members.service_words(plan.services)
+    request.run.placeholders = {**request.run.placeholders, **words}
+    files: list[tuple[str, bytes]] = []
+    env, specs, notes = dict(request.words["env"]), [], list(request.notes)
+    for service in plan.services:
+        own, start = _service_request(service, caller, facts, words)
+        files += own
+        env |= start.words["env"]
+        notes += [f"service {service.plan.name}: {note}" for note in start.notes]
+        specs.append(members.service_spec(service, start.run.cwd))
+    request.run.services = specs
+    sizes = [[name, len(body)] for name, body in files]
+    return request._replace(
+        words={**request.words, "files": [*request.words["files"], *sizes], "env": env},
+        data=(*request.data, *(body for _, body in files)),
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _service_request(
+    service: Service, caller: Caller, job_facts: Mapping[Slot, str], words: Mapping[str, str]
+) -> tuple[tuple[tuple[str, bytes], ...], StartRequest]:
+    """Return the files of a service, and the request that it would be as a run of its own."""
+    plan, node = service.plan, service.plan.nodes[0]
+    preflight.check_secrets(node, caller.environ)
+    report = LocalProbe(node, caller.environ, has_backend=False).report(caller.home)
+    facts = preflight.facts(node, report, job_facts[Slot.RUN_ID])
+    folder = f"{job_facts[Slot.RUN_DIR]}/members/{plan.name}/node-0"
+    late = late_values.placeholders(plan, job_facts[Slot.RUN_ID], [Slot.PORT])
+    facts |= {Slot.RUN_DIR: folder, **late}
+    start = start_request(
+        replace(plan, log=None),
+        facts,
+        caller._replace(after=()),
+        caller.environ,
+        packages=[preflight.package_versions(node, report.probe)],
+    ).unbound(late)
+    names = [name for name, _ in start.words["files"]]
+    bodies = dict(zip(names, start.data, strict=True))
+    return members.member_files(plan.name, start.run, bodies, late, words), start
