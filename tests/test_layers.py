@@ -50,6 +50,10 @@ BOTH_WAYS = {
         "config/schema",
         "config/schema/engines",
     ): "files.py declares the blocks, whose keys are of the types and schemas that all files have",
+    (
+        "config/schema",
+        "config/schema/members",
+    ): "files.py declares services, whose keys are of the types and schemas that all files have",
     ("hostfacts/tools", "hostfacts/tools/nvidia_smi"): "recognise.py asks the readers, which use "
     "cells.py and report.py",
     ("lint", "lint/shell"): "run.py applies the rules, which make the findings of finding.py",

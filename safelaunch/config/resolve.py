@@ -224,13 +224,13 @@ def _services(
         return ()
     from safelaunch.config import services
 
-    services.check(values["services"], tree, resolved.job)
+    services.check(values["services"], tree, resolved.job, is_remote=resolved.flags.remote)
     flags = resolved.flags._replace(sets=(), smoke=False, ladder=None, direct=False)
-    found = []
+    resolved_services = []
     for name, keys in services.trees(tree):
         own = resolve(keys, flags, paths, default_name=name, job_file=resolved.job_file)
-        found.append(ResolvedService(own, values["services"][name]))
-    return tuple(found)
+        resolved_services.append(ResolvedService(own, values["services"][name]))
+    return tuple(resolved_services)
 
 
 def _engine(

@@ -30,16 +30,24 @@ def trees(tree: Node) -> list[tuple[str, Node]]:
     items = block.items if block is not None else ()
     own = {key.name for key in SERVICE.keys}
     base = replace(tree, items=tuple(item for item in tree.items if item[0].text in SHARED))
-    found = []
+    pairs = []
     for name, keys in items:
         job_keys = tuple(item for item in keys.items if item[0].text not in own)
-        found.append((name.text, overlay(base, replace(keys, items=job_keys))))
-    return found
+        pairs.append((name.text, overlay(base, replace(keys, items=job_keys))))
+    return pairs
 
 
-def check(services: Mapping[str, Mapping[str, Any]], tree: Node, job: Job) -> None:
+def check(
+    services: Mapping[str, Mapping[str, Any]], tree: Node, job: Job, *, is_remote: bool
+) -> None:
     """Check what services and job say of each other. Raises ConfigError."""
     where = job.origin("services")
+    if is_remote:
+        raise ConfigError(
+            "`services` of a job on a host",
+            where=where,
+            hint="type `safelaunch run` on that machine; its tmux goes on without you",
+        )
     if job.engine is not None or job.container is not None:
         what = f"--on {job.engine}" if job.engine else "a container"
         raise ConfigError(

@@ -47,11 +47,11 @@ _JOB = frozenset((
     "start", "peer_grace", "preload", "python", "python_options", "venv", "conda", "conda_root",
     "workdir", "pythonpath", "env", "env_from", "inherit", "setup", "log", "force", "capture",
     "logs", "log_cap", "max_duration", "progress", "success", "hang", "recovery", "sync", "assets",
-    "needs", "inputs", "smoke", "slurm", "kubernetes", "ray", "container",
+    "needs", "inputs", "smoke", "slurm", "kubernetes", "ray", "container", "services",
 ))  # fmt: skip
 _OVERLAY_KEYS = frozenset((
     "env", "env_from", "setup", "recovery", "hang", "success", "venv", "nodes", "needs", "inputs",
-    "slurm", "kubernetes", "ray", "container",
+    "slurm", "kubernetes", "ray", "container", "services",
 ))  # fmt: skip
 _PROFILE = frozenset((
     "extends", "description", "accelerator", "gpu_names", "facts", "env", "site", "ladder",

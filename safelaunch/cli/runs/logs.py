@@ -100,8 +100,8 @@ def _service(run: RunAccess, name: str) -> LocalRun:
     """Return a service of a run, which has the files of one. Raises RunError."""
     names = [service.name for service in run.last_status().services]
     if name not in names:
-        known = f"services: {', '.join(names)}" if names else f"{run.id} has no services"
-        raise RunError(f"no service `{name}` of {run.id}", hint=did_you_mean(name, names) or known)
+        listed = f"services: {', '.join(names)}" if names else f"{run.id} has no services"
+        raise RunError(f"no service `{name}` of {run.id}", hint=did_you_mean(name, names) or listed)
     return LocalRun(store.Run(f"{run.id}/{name}", members.folder(run.record.node_dir, name)))
 
 

@@ -100,8 +100,8 @@ class Readiness:
                 self.offset = file.tell()
         except OSError:
             data = b""
-        found = re.search(pattern, data.decode("utf-8", "replace"), re.MULTILINE)
-        return "" if found else f"no line of its log matches `{printable(pattern)}`"
+        match = re.search(pattern, data.decode("utf-8", "replace"), re.MULTILINE)
+        return "" if match else f"no line of its log matches `{printable(pattern)}`"
 
     def _command(self, words: Sequence[str]) -> str:
         import subprocess  # noqa: PLC0415 - only for jobs with such services
@@ -135,19 +135,19 @@ def _reason(error: Exception) -> str:
     return printable(str(text)).lower()
 
 
-def _difference(url: str, body: bytes, wanted: Mapping[str, str]) -> str:
-    """Return what an answer in JSON lacks of the wanted values; keys may be `a.b`."""
+def _difference(url: str, body: bytes, values: Mapping[str, str]) -> str:
+    """Return what an answer in JSON lacks of the values; keys may be `a.b`."""
     import json  # noqa: PLC0415
 
     try:
         data = json.loads(body.decode("utf-8", "replace"))
     except ValueError:
         return f"{url} answers no JSON"
-    for key, value in wanted.items():
-        found = data
+    for key, value in values.items():
+        part_value = data
         for part in key.split("."):
-            found = found.get(part) if isinstance(found, dict) else None
-        text = found if isinstance(found, str) else json.dumps(found)
+            part_value = part_value.get(part) if isinstance(part_value, dict) else None
+        text = part_value if isinstance(part_value, str) else json.dumps(part_value)
         if text != value:
             return f"{url}: {printable(key)} is {printable(text)[:80]}"
     return ""

@@ -30,7 +30,7 @@ def preconditions(run: RunRecord, node_dir: str) -> list[Services]:
     return [Services(run, node_dir)]
 
 
-class Service:
+class ServiceProcess:
     """One service, and how far it is."""
 
     def __init__(self, spec: ServiceSpec, node_dir: str, number: int) -> None:
@@ -155,7 +155,7 @@ class Services(Precondition):
 
     def __init__(self, run: RunRecord, node_dir: str) -> None:
         specs = run.services
-        self.services = [Service(spec, node_dir, at) for at, spec in enumerate(specs)]
+        self.services = [ServiceProcess(spec, node_dir, at) for at, spec in enumerate(specs)]
         self.by_name = {service.name: service for service in self.services}
 
     def poll(self) -> str:
@@ -173,7 +173,7 @@ class Services(Precondition):
             service.look()
         return "; ".join(self._waits())
 
-    def _start(self, service: Service) -> None:
+    def _start(self, service: ServiceProcess) -> None:
         try:
             service.start(self.values())
         except (OSError, ValueError) as e:
@@ -236,7 +236,7 @@ def _with_values(word: str, values: Mapping[str, str]) -> str:
     return word
 
 
-def _waves(services: Sequence[Service]) -> list[list[Service]]:
+def _waves(services: Sequence[ServiceProcess]) -> list[list[ServiceProcess]]:
     """Return the services in groups: none of a group is needed by one of a later group."""
     left, waves = list(services), []
     while left:

@@ -299,7 +299,7 @@ class Observer:
 
     def pids(self) -> list[int]:
         """Return the pids of children of the supervisor that are not the job's."""
-        return [*self._helpers(), *(pid for one in self.preconditions for pid in one.pids())]
+        return [*self._helpers(), *(pid for waits in self.preconditions for pid in waits.pids())]
 
     def _helpers(self) -> list[int]:
         own = [self.samples.pid] if self.samples.pid else []

@@ -195,7 +195,7 @@ class Supervisor:
 
     def _note_services(self) -> None:
         """Record how the services of the job are."""
-        statuses = [status for one in self.preconditions for status in one.statuses()]
+        statuses = [status for waits in self.preconditions for status in waits.statuses()]
         shown = [status.to_json() for status in statuses]
         if shown != [status.to_json() for status in self.journal.status.services]:
             self.journal.status.services = statuses
@@ -203,7 +203,7 @@ class Supervisor:
 
     def _renew(self, wakeup: int) -> bool:
         """Meet again what a later attempt needs; False where the run has ended meanwhile."""
-        waits = [one for one in self.preconditions if one.renew()]
+        waits = [again for again in self.preconditions if again.renew()]
         if not waits:
             return True
         number = self.current.number + 1

@@ -64,7 +64,9 @@ def test_the_job_begins_once_its_service_is_ready_and_ends_it(place: Place) -> N
     assert (shown["state"], shown["proof"]) == ("succeeded", "wait")
     assert 'answer {"model": {"ready": true}}' in place.cli("logs", run).stdout
     assert "serving" in place.cli("logs", run, "--service", "server").stdout
-    assert [(one["name"], one["state"]) for one in shown["services"]] == [("server", "stopped")]
+    assert [(service["name"], service["state"]) for service in shown["services"]] == [
+        ("server", "stopped")
+    ]
     assert not _processes(run)
 
 
