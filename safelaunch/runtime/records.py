@@ -834,6 +834,19 @@ class Failure(Record):
         return f"{error.type}: {error.message}" if error.message else error.type
 
 
+class RayFailure(Record):
+    """ray/attempt-<n>/failure.json: how the Ray of this node failed that was started for the job."""
+
+    FILE = "failure.json"
+
+    class_name: str = ""  # failure class
+    what: str = ""  # the failure in one line, with what Ray wrote last
+    pid: int = 0  # process of Ray that has ended; 0 where none has
+    signal: str = ""  # signal that ended it
+    time: float = 0.0  # when it was seen, seconds since 1970
+    last_lines: Sequence[str] = ()  # end of Ray's own log
+
+
 # -- record.json -----------------------------------------------------------------------------------
 
 

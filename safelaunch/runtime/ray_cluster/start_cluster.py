@@ -1,0 +1,154 @@
+"""Brings up Ray on one node of a run, runs the job's program on node 0, and takes Ray down again.
+
+    python -I -S -B start_cluster.py --node=K --nodes=N --address=A --port=P --cpus=C [-- WORD...]
+
+Node 0 starts Ray's head, waits until all nodes are alive in the cluster, and runs the words, whose
+RAY_ADDRESS the launch script has set. The other nodes join the head, and stay until it is gone. So
+the exit code of node 0 is that of the program, and 0 on the others. TERM, INT, HUP and QUIT go to
+the program; Ray is ended after it, on each node by itself: never by `ray stop`, which ends all that
+have Ray's names. What Ray died of is written to ray/attempt-<n>/ in the directory of the node.
+
+It is run by the job's own Python, which has Ray.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+# the package is three folders up, and nothing else is on the path
+sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)))
+
+from safelaunch.runtime.ranks import start_ranks
+from safelaunch.runtime.ray_cluster import ray_words
+from safelaunch.runtime.ray_cluster.children import Children
+from safelaunch.runtime.ray_cluster.options import ClusterOptions, evidence_folder
+from safelaunch.runtime.ray_cluster.ray_node import RayError, RayNode
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+START_LIMIT = 300.0  # seconds until all nodes are alive: Ray's packages may lie on a slow disk
+GRACE = 5.0  # seconds for a program that has lost its Ray, and again after TERM
+HEAD_EVERY = 1.0  # seconds between two looks whether the head is there
+ABSENCES = 3  # looks in a row without it: then it has gone
+CHECKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "await_nodes.py")
+
+
+class Stopped(Exception):  # noqa: N818 - no error
+    """A signal has asked for the end."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signum)
+        self.signum = signum
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Return the exit code; of a signal, to this process or the program, its negative number."""
+    options, children = ClusterOptions.parse(arguments), Children()
+    evidence = evidence_folder(os.environ)
+    node = RayNode(options, children)
+    code = 1
+    try:
+        node.prepare()
+        code = lead(node, children) if options.node == 0 else follow(node, children)
+    except Stopped as e:
+        code = -e.signum
+    except RayError as e:
+        say(e.failure.what)
+        if evidence:
+            os.makedirs(evidence, 0o700, exist_ok=True)
+            e.failure.write(evidence)
+        for program in children.pids[:0:-1]:
+            children.await_end(program, GRACE)  # it may show what it makes of that
+    finally:
+        for program in children.pids[:0:-1]:  # the first one is Ray
+            children.end(program, GRACE)
+        node.end()
+        if code > 0 and evidence:
+            ray_words.keep_logs(node.logs, node.log, evidence)
+        node.remove_files()
+    return code
+
+
+def lead(node: RayNode, children: Children) -> int:
+    """Run the program on node 0, once all nodes are there; return its exit code."""
+    options = node.options
+    node.start()
+    words = [sys.executable, "-u", CHECKER, options.place, str(options.nodes), str(START_LIMIT)]
+    checker = children.start(words, node.environment, node.nodes_log)
+    while children.code_of(checker) is None:
+        wait(children)
+        node.check()
+    if children.code_of(checker):
+        raise node.incomplete()
+    say(ray_words.last_words(ray_words.read(node.nodes_log)))
+    program = children.start(options.words, os.environ)
+    while children.code_of(program) is None:
+        signum = children.wait()
+        if signum:
+            end_program(children, program, signum)
+            raise Stopped(signum)
+        node.check()
+    code = children.code_of(program) or 0
+    if code:
+        node.check()  # it may have failed because of Ray
+    return code
+
+
+def end_program(children: Children, program: int, signum: int) -> None:
+    """Pass a signal on to the program, and wait for its end; the same one again kills it."""
+    children.send(program, signum)
+    while children.code_of(program) is None:
+        again = children.wait()
+        if again:
+            children.send(program, signal.SIGKILL if again == signum else again)
+
+
+def follow(node: RayNode, children: Children) -> int:
+    """Join the head of node 0, and stay until it is gone."""
+    deadline = time.monotonic() + START_LIMIT
+    while not node.finds_head():
+        wait(children)
+        if time.monotonic() > deadline:
+            raise node.without_head(START_LIMIT)
+    node.start()
+    say(f"joins the Ray of node 0 at {node.options.place}")
+    absences, next_look = 0, time.monotonic()
+    while absences < ABSENCES:
+        wait(children)
+        node.check()
+        if time.monotonic() >= next_look:
+            absences = absences + 1 if node.misses_head() else 0
+            next_look = time.monotonic() + HEAD_EVERY
+    return 0
+
+
+def wait(children: Children) -> None:
+    """Wait a moment, or until a child ends. Raises Stopped."""
+    signum = children.wait()
+    if signum:
+        raise Stopped(signum)
+
+
+def say(text: str) -> None:
+    """Print a line that the log of the run keeps."""
+    sys.stdout.write(f"safelaunch: {text}\n")
+    sys.stdout.flush()
+
+
+def end_as(code: int) -> int:
+    """Return an exit code, or end this process by the signal that has ended its program."""
+    if code >= 0:
+        return code
+    import resource  # noqa: PLC0415 - Python may be built without it; then a core file is left
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # nobody wants to look into this process
+    return start_ranks.die(-code)
+
+
+if __name__ == "__main__":
+    sys.exit(end_as(main(sys.argv[1:])))
