@@ -661,6 +661,7 @@ class Job:
     ray: Ray | None = None
     engine: str | None = None  # what chooses its machines: slurm, kubernetes, ray
     container: Container | None = None  # its own block
+    ray_cluster: bool = False  # whether a Ray is brought up on its nodes before the program
 
     @property
     def requests(self) -> Mapping[str, EngineBlock]:
@@ -771,6 +772,7 @@ class NodePlan:
     ranks: DirectStart | None = None  # set where the ranks are started without the launcher
     container: Container | None = None  # what it runs in; None: the machine itself
     passed: tuple[str, ...] = ()  # the caller's variables that a container gets
+    ray_cluster: int = 0  # how many words of argv, behind the prefix, bring up a Ray
 
     @property
     def requested(self) -> tuple[str, ...]:

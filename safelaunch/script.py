@@ -272,13 +272,27 @@ def paste_line(node: NodePlan, topology: Topology) -> str:
     if node.setup:
         lines = " ".join(_literal(line) for text in node.setup for line in text.split("\n"))
         parts.append(f"{{ eval \"$(printf '%s\\n' {lines})\"; cd {quote(node.cwd)}; }}")
+    if node.ray_cluster and Slot.PORT in slots:  # it is there twice, in both commands
+        parts.append(f"p={slots[Slot.PORT]}")
+        slots[Slot.PORT] = "$p"
     words = [f"{name}={value}" for name, value in _assignments(node, slots)]
     words += [f'{name}="${name}"' for name in node.secrets]
     removed = [v.name for v in node.env.values() if v.value is None and not v.computed]
     if removed:
         words += ["env", *(w for name in removed for w in ("-u", name))]
-    words += [_expand(word, slots) for word in node.argv]
-    return " && ".join([*parts, " ".join(words)])
+    for argv in _by_hand(node) if node.ray_cluster else [node.argv]:
+        parts.append(" ".join([*words, *(_expand(word, slots) for word in argv)]))
+    return " && ".join(parts)
+
+
+def _by_hand(node: NodePlan) -> list[tuple[Word, ...]]:
+    """Return the commands that start a Ray, and then on its first node the job's program."""
+    prefix, own = node.argv[: node.prefix], node.argv[node.prefix + node.ray_cluster :]
+    start = (*prefix, node.argv[node.prefix], "-m", "ray.scripts.scripts", "start")
+    address = node.env["RAY_ADDRESS"].value or ""
+    if not own:
+        return [(*start, join_words("--address=", ("", address)))]
+    return [(*start, "--head", text("--port=", Slot.PORT)), (*prefix, *own[1:])]
 
 
 def _assignments(node: NodePlan, slots: dict[Slot, str]) -> list[tuple[str, str]]:

@@ -445,6 +445,7 @@ def _job(
         slurm=values.get("slurm"),
         kubernetes=values.get("kubernetes"),
         ray=values.get("ray"),
+        ray_cluster=values.get("ray_cluster", False),
         engine=engine,
         container=_container(values, paths),
     )

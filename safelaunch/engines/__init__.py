@@ -33,6 +33,7 @@ class Engine(Protocol):
     HOW_TO_SUBMIT: str  # a hint, where safelaunch itself does not; empty: it does
     PRINTS_FILE: bool  # `--dry-run` prints nothing but a file for another program
     ONE_SCRIPT: bool  # all nodes have one launch script, and safelaunch does not run on them
+    RAY_CLUSTER: bool  # a job may have a Ray of its own there
     DEVICES: tuple[str, ...]  # variables by which it tells a node its GPUs
 
     def late_values(self, plan: Plan, /) -> Mapping[Slot, Word]:

@@ -68,6 +68,7 @@ class Command(NamedTuple):
     starts. "mpi": there are ranks whose number has another name (OMPI_COMM_WORLD_RANK,
     SLURM_PROCID). None: there are ranks, or it is unknown. `has_workers`: it divides the cores
     itself, among workers that it starts; vLLM and Ray do where OMP_NUM_THREADS is unset.
+    `ray_cluster`: how many words behind the job's prefix bring up a Ray before the program.
     """
 
     argv: tuple[Word, ...]
@@ -78,6 +79,7 @@ class Command(NamedTuple):
     warnings: tuple[PlanWarning, ...] = ()
     single: str | None = None
     has_workers: bool = False
+    ray_cluster: int = 0
 
 
 class FixedPort(NamedTuple):

@@ -48,6 +48,7 @@ _JOB = frozenset((
     "workdir", "pythonpath", "env", "env_from", "inherit", "setup", "log", "force", "capture",
     "logs", "log_cap", "max_duration", "progress", "success", "hang", "recovery", "sync", "assets",
     "needs", "inputs", "smoke", "slurm", "kubernetes", "ray", "container", "services",
+    "ray_cluster",
 ))  # fmt: skip
 _OVERLAY_KEYS = frozenset((
     "env", "env_from", "setup", "recovery", "hang", "success", "venv", "nodes", "needs", "inputs",

@@ -367,7 +367,8 @@ def _node(
         setup=setup,
         secrets=tuple(name for name in job.env_from if env[name].computed),
         interpreter=job.interpreter,
-        processes=1 if launcher.PLACES_RANKS else job.topology.processes,
+        # of a Ray the one program counts, which has all cores
+        processes=1 if launcher.PLACES_RANKS or job.ray_cluster else job.topology.processes,
         direct=_direct(job, resolved.hosts),
         files=command.files,
         single=command.single,
@@ -379,6 +380,7 @@ def _node(
         open_gates=_open_gates(selection, env, _runs_python(job, command)),
         evidence=evidence.variables(job, command, kind, env, starts_ranks=launcher.STARTS_RANKS),
         ranks=ranks,
+        ray_cluster=command.ray_cluster,
     )
     if block is not None:
         node = _in_container(node, block, job, resolved, host)
@@ -517,7 +519,7 @@ def _command(launch: Launch, own: Job) -> Command:
     """
     job, launcher = launch.job, load_launcher(launch.job.launcher)
     if not job.prefix:
-        return _with_python_options(launcher.command(launch), job)
+        return _with_ray(_with_python_options(launcher.command(launch), job), launch)
     from safelaunch.plan.launch_line.wrappers import keeps_process
 
     if _brings_python(job) and own.interpreter.path is None:
@@ -527,11 +529,21 @@ def _command(launch: Launch, own: Job) -> Command:
     single = command.single
     if single not in (None, "mpi") and not keeps_process(job.prefix):
         single = "shell"
-    return command._replace(
+    command = command._replace(
         argv=(*job.prefix, *command.argv),
         program=command.program + len(job.prefix),
         single=single,
     )
+    return _with_ray(command, launch)
+
+
+def _with_ray(command: Command, launch: Launch) -> Command:
+    """Return a command behind the start of a Ray, for jobs that want one of their own."""
+    if not launch.job.ray_cluster:
+        return command
+    from safelaunch.plan import ray_cluster
+
+    return ray_cluster.command(launch, command)
 
 
 def _with_python_options(command: Command, job: Job) -> Command:

@@ -835,7 +835,7 @@ class Failure(Record):
 
 
 class RayFailure(Record):
-    """ray/attempt-<n>/failure.json: how the Ray of this node failed that was started for the job."""
+    """ray/attempt-<n>/failure.json: how the Ray failed that was started on this node."""
 
     FILE = "failure.json"
 

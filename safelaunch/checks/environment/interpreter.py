@@ -116,7 +116,8 @@ def secrets(context: CheckContext) -> Answer | None:
 
 def _modules(host: HostContext) -> dict[str, str]:
     """Return {module: its package}, without which the launcher itself does not start."""
-    return launchers.load(host.job.launcher).imports(host.job) if host.runs_python else {}
+    own = launchers.load(host.job.launcher).imports(host.job) if host.runs_python else {}
+    return {**own, "ray": "ray"} if host.job.ray_cluster else own
 
 
 @check("launcher", asks=lambda host: [("module", name) for name in _modules(host)], quick=True)

@@ -190,6 +190,7 @@ JOB = Schema(
             "what Kubernetes is asked for, over that of the hosts file",
         ),
         Key("ray", RAY_TYPE, "what a Ray is asked for, over the block of the hosts file"),
+        Key("ray_cluster", Bool(), "bring up a Ray on the job's nodes before the program"),
         Key("container", _CONTAINER, "the image that it runs in, over the block of the hosts file"),
         Key("services", ServicesType(), "programs that run beside the job, ready before it begins"),
         Key("smoke", SmokeType(), "job keys that `run --smoke` sets on top of this job"),

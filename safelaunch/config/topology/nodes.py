@@ -74,9 +74,10 @@ def read_topology(
         )
     if len(set(hosts)) != len(hosts):
         raise ConfigError("a host is listed twice", where=origins["hosts"])
-    if nodes > 1 and not needs.STARTS_RANKS:
+    if nodes > 1 and not needs.STARTS_RANKS and not values.get("ray_cluster"):
         where = origins.get("nodes", origins.get("hosts"))
-        raise ConfigError(f"launcher `{launcher}` runs on one node", where=where)
+        hint = "" if needs.PLACES_RANKS else "`ray_cluster: true` brings up a Ray on all of them"
+        raise ConfigError(f"launcher `{launcher}` runs on one node", where=where, hint=hint or None)
     return (() if gpus == ("auto",) else gpus), Topology(nodes, processes, node_rank)
 
 

@@ -42,6 +42,7 @@ HOW_TO_SUBMIT = (
 )
 PRINTS_FILE = True
 ONE_SCRIPT = True
+RAY_CLUSTER = False
 DEVICES = ()  # a container sees its own devices alone
 _PORT = 29500  # a pod has its own network, and torchrun takes this port by default
 # variables of the script, each for a value that a start would fill in

@@ -25,6 +25,7 @@ REQUEST = "ray"
 HOW_TO_SUBMIT = ""
 PRINTS_FILE = False
 ONE_SCRIPT = False
+RAY_CLUSTER = False
 DEVICES = _DEVICES
 
 

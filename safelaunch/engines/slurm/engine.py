@@ -25,6 +25,7 @@ REQUEST = "sbatch"
 HOW_TO_SUBMIT = ""
 PRINTS_FILE = False
 ONE_SCRIPT = False
+RAY_CLUSTER = True
 # variables by which Slurm tells a step its GPUs (slurm.conf, gres.conf: gpu/nvml, gpu/rsmi,
 # gpu/oneapi); a program that does not inherit them sees those of other jobs too
 DEVICES = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")

@@ -103,7 +103,8 @@ def _overrides(job: Job) -> list[str]:
 def topology_options(job: Job) -> dict[str, tuple[str, str]]:
     """Return nodes and GPUs in AReaL's own options, where the job gives them."""
     key = next((key for key in ("gpus", "processes") if key in job.origins), None)
-    gpus = len(job.gpus) or job.topology.processes
+    request_gpus = None if job.request is None else job.request.gpus_per_node
+    gpus = len(job.gpus) or request_gpus or job.topology.processes
     if key is None or gpus is None:
         return {}
     prefix = "" if job.version == "0.2" else "cluster."

@@ -16,6 +16,7 @@ from safelaunch.runtime.failure import (
     library_frames,
     log_tails,
     rank_ends,
+    ray_end,
 )
 from safelaunch.runtime.failure.shell_verdict import WAY_OUT, ShellVerdict
 from safelaunch.runtime.failure.surroundings import Surroundings
@@ -134,7 +135,8 @@ def _find(
         hint = f": {WAY_OUT}" if attempt.run.single == "shell" else ""
         name = starter(attempt.run.start)
         warnings.append(f"{name} ended with 0, although a rank failed{hint}")
-    first = _first(failures, attempt, kills)
+    first = ray_end.find(attempt.node_dir, attempt.number, launcher, kills)
+    first = first or _first(failures, attempt, kills)
     others = [failure for failure in failures if failure is not first]
     if not first.left_early and (first.role != "root" or first.name in classes.CASCADES):
         _classify_by_framework_logs(first, logs)

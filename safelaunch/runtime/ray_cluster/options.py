@@ -74,8 +74,8 @@ def own_address(options: ClusterOptions) -> str:
     """
     if options.nodes == 1:
         return ""
-    found = socket.getaddrinfo(options.address, options.port, type=socket.SOCK_DGRAM)
-    family, kind, protocol, _, place = found[0]
+    ways = socket.getaddrinfo(options.address, options.port, type=socket.SOCK_DGRAM)
+    family, kind, protocol, _, place = ways[0]
     if options.node == 0:
         return str(place[0])
     with socket.socket(family, kind, protocol) as way:

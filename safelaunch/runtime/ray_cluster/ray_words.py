@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 TAIL = 64 << 10  # bytes of each log
-KEPT = 64  # files
+MOST_FILES = 64  # files
 WIDTH = 400  # characters of a quoted line
 # `[2026-11-28 16:15:16,082 E 13604 13604] (raylet) main.cc:283: text`: Info, Warning, Error,
 # Critical, Fatal; and of `ray start`: `2026-11-28 16:15:13,321 ERR scripts.py:1043 -- text`
@@ -47,8 +47,7 @@ def last_words(lines: Sequence[str]) -> str:
 
 def last_error(lines: Sequence[str]) -> str:
     """Return the last line of a log that Ray itself calls an error, or a signal; "" without any."""
-    told = [line for line in lines if re.search(f"{_SEVERE}|{_SIGNAL}", line)]
-    return last_words(told)
+    return last_words([line for line in lines if re.search(f"{_SEVERE}|{_SIGNAL}", line)])
 
 
 def shown(lines: Sequence[str], count: int = 12) -> list[str]:
@@ -73,7 +72,7 @@ def keep_logs(folder: str, log: str, evidence: str) -> None:
         names = []
     # empty ones say nothing, and python-core-*.log are of Ray's own making
     paths = [os.path.join(folder, name) for name in names if name.endswith((".out", ".err"))]
-    for path in [log, *paths][:KEPT]:
+    for path in [log, *paths][:MOST_FILES]:
         try:
             if not os.path.getsize(path):
                 continue

@@ -1,0 +1,49 @@
+"""How the Ray that was started for a job has failed, as start_cluster.py has recorded it.
+
+It comes before all else: what the program says of it, and its own end, only follow.
+"""
+
+from __future__ import annotations
+
+import os
+
+from safelaunch.runtime.failure.blame import ProcessFailure
+from safelaunch.runtime.monitor import oom_kills
+from safelaunch.runtime.records import RayFailure
+from safelaunch.runtime.signatures import classes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from safelaunch.runtime.failure.rank_ends import ProcessEnd
+    from safelaunch.runtime.monitor.oom_kills import Kills
+
+
+def find(node_dir: str, attempt: int, launcher: ProcessEnd, kills: Kills) -> ProcessFailure | None:
+    """Return how Ray has failed on this node; None where it has not."""
+    folder = os.path.join(node_dir, "ray", f"attempt-{attempt}")
+    record = RayFailure.read(folder)
+    if record is None:
+        return None
+    failure = ProcessFailure(launcher)
+    failure.rank, failure.role, failure.what = None, "root", record.what
+    failure.signal, failure.code = record.signal, None if record.pid else launcher.code
+    failure.time_ns = int(record.time * 1e9)
+    failure.name = record.class_name
+    match = (
+        None if record.signal else classes.classify("\n".join((*record.last_lines, record.what)))
+    )
+    if match is not None and match.role == "root":
+        failure.add_match(match)
+    failure.proof = oom_kills.proof(kills, [record.pid]) if record.signal == "SIGKILL" else None
+    if failure.proof:
+        failure.name = "host-oom"
+    log = next((path for path in _logs(folder, record) if os.path.exists(path)), "")
+    failure.log = log or launcher.log
+    return failure
+
+
+def _logs(folder: str, record: RayFailure) -> list[str]:
+    """Return the logs of Ray that may say more, the most telling first."""
+    part = "gcs_server" if "gcs_server" in record.what else "raylet"
+    names = [f"{part}.out"] if record.pid else []
+    return [os.path.join(folder, name) for name in (*names, "ray-start.log")]
