@@ -419,8 +419,8 @@ def _advice(
     disk: str | None,
 ) -> str:
     """Return what to do where more is known than class and signature, else ""."""
-    if first.left_early:
-        return advice.LEFT_EARLY
+    if first.left_early or first.advice:
+        return first.advice or advice.LEFT_EARLY
     if first.memory_limit:
         return advice.memory_limit(first.memory_limit)
     if first.name == "killed":

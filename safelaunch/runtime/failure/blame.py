@@ -71,6 +71,7 @@ class ProcessFailure:
         self.is_likely = False  # the class is read from what only stands near the end
         self.proof: str | None = None
         self.left_early = False  # it ended well, and too early
+        self.advice = ""  # what to do about this one; "" for what its class says
         self.owns_log = False  # nobody else writes there, but a launcher at its end
 
     def add_match(self, match: Match) -> None:

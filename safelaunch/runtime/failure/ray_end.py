@@ -39,6 +39,8 @@ def find(node_dir: str, attempt: int, launcher: ProcessEnd, kills: Kills) -> Pro
         failure.name = "host-oom"
     log = next((path for path in _logs(folder, record) if os.path.exists(path)), "")
     failure.log = log or launcher.log
+    if log and failure.recognised is None and not failure.proof:
+        failure.advice = f"Ray's own logs have more; their ends are in {folder}"
     return failure
 
 
