@@ -845,6 +845,7 @@ class RayFailure(Record):
     signal: str = ""  # signal that ended it
     time: float = 0.0  # when it was seen, seconds since 1970
     last_lines: Sequence[str] = ()  # end of Ray's own log
+    log: str = ""  # name of that log, whose end is kept beside this file
 
 
 # -- record.json -----------------------------------------------------------------------------------

@@ -37,15 +37,9 @@ def find(node_dir: str, attempt: int, launcher: ProcessEnd, kills: Kills) -> Pro
     failure.proof = oom_kills.proof(kills, [record.pid]) if record.signal == "SIGKILL" else None
     if failure.proof:
         failure.name = "host-oom"
-    log = next((path for path in _logs(folder, record) if os.path.exists(path)), "")
-    failure.log = log or launcher.log
-    if log and failure.recognised is None and not failure.proof:
-        failure.advice = f"Ray's own logs have more; their ends are in {folder}"
+    log = os.path.join(folder, record.log)
+    if record.log and os.path.exists(log):
+        failure.log = log
+        if failure.recognised is None and not failure.proof:
+            failure.advice = f"Ray's own logs have more; their ends are in {folder}"
     return failure
-
-
-def _logs(folder: str, record: RayFailure) -> list[str]:
-    """Return the logs of Ray that may say more, the most telling first."""
-    part = "gcs_server" if "gcs_server" in record.what else "raylet"
-    names = [f"{part}.out"] if record.pid else []
-    return [os.path.join(folder, name) for name in (*names, "ray-start.log")]

@@ -31,7 +31,7 @@ PARTS = ("gcs_server", "raylet")  # processes whose end is that of the node, by 
 SCAN_EVERY = 1.0  # seconds between two looks for these
 PATIENCE = 5.0  # seconds for an end in order: `ray start` would drain the node for 30
 AFTER_KILL = 5.0
-EXIT_PATIENCE = 3.0  # seconds in which `ray start` says how one of its processes has ended
+EXIT_PATIENCE = 1.5  # seconds in which `ray start` says how one of its processes has ended
 CONNECT_LIMIT = 2.0
 PAUSE = 0.05
 DEAD, INCOMPLETE = "ray-node-dead", "rendezvous-timeout"  # failure classes
@@ -152,7 +152,9 @@ class RayNode:
         how = f"exited with code {code}" if code >= 0 else f"was ended by {_signal_name(-code)}"
         what = "Ray has ended" if self.parts else "Ray does not start"
         words = ray_words.last_words(lines)
-        return self._error(DEAD, f"{what}: `ray start` {how}", words, lines, self.pid)
+        error = self._error(DEAD, f"{what}: `ray start` {how}", words, lines, self.pid)
+        error.failure.log = os.path.basename(self.log)
+        return error
 
     def _died(self, name: str, pid: int) -> RayError:
         """Return how a process of Ray has ended that the node needs."""
@@ -164,10 +166,11 @@ class RayNode:
         elif code is not None:
             how = f"exited with code {code}"
         number = f" (pid {pid})" if pid else ""
-        own = [ray_words.read(os.path.join(self.logs, f"{name}.{end}")) for end in ("err", "out")]
-        words = next(filter(None, map(ray_words.last_error, own)), "")
-        error = self._error(DEAD, f"Ray's {name}{number} {how}", words, own[0] + own[1], pid)
-        error.failure.signal = signal_name
+        log = ray_words.log_of(self.logs, name, pid)
+        own = ray_words.read(os.path.join(self.logs, log))
+        what = f"Ray's {name}{number} {how}"
+        error = self._error(DEAD, what, ray_words.last_error(own), own, pid)
+        error.failure.signal, error.failure.log = signal_name, log
         return error
 
     def incomplete(self) -> RayError:
@@ -185,8 +188,8 @@ class RayNode:
 
     # -- the end -------------------------------------------------------------------------------
 
-    def end(self) -> None:
-        """End Ray, and all that it has started on this node."""
+    def end(self, patience: float) -> None:
+        """End Ray, and all that it has started on this node; at once without patience."""
         if not self.pid:
             return
         left = processes.descendants(self.pid)
@@ -194,8 +197,8 @@ class RayNode:
         if own is not None:
             left[self.pid] = own
             self.children.send(self.pid, signal.SIGTERM)
-        for patience, signum in ((PATIENCE, signal.SIGKILL), (AFTER_KILL, 0)):
-            deadline = time.monotonic() + patience
+        for seconds, signum in ((patience, signal.SIGKILL), (AFTER_KILL, 0)):
+            deadline = time.monotonic() + seconds
             while left and time.monotonic() < deadline:
                 left = {p: s for p, s in left.items() if processes.start_time(p) == s}
                 self.children.wait(PAUSE)

@@ -36,6 +36,19 @@ def read(path: str) -> list[str]:
     return [printable(line) for line in re.sub(ESCAPE_SEQUENCE, "", text).splitlines()]
 
 
+def log_of(folder: str, part: str, pid: int) -> str:
+    """Return the name of the log of a process of Ray; two nodes on one machine have one folder."""
+    try:
+        names = sorted(name for name in os.listdir(folder) if name.startswith(f"{part}."))
+    except OSError:
+        names = []
+    own = rf"(?m)^\[[-\d: .,]+ [A-Z] {pid} \d+\] "
+    for name in names:
+        if name.endswith(".out") and re.search(own, "\n".join(read(os.path.join(folder, name)))):
+            return name
+    return f"{part}.out"
+
+
 def last_words(lines: Sequence[str]) -> str:
     """Return the last line that says something: no frame, rule or banner; "" without any."""
     for line in reversed(lines):

@@ -25,13 +25,14 @@ from safelaunch.runtime.ranks import start_ranks
 from safelaunch.runtime.ray_cluster import ray_words
 from safelaunch.runtime.ray_cluster.children import Children
 from safelaunch.runtime.ray_cluster.options import ClusterOptions, evidence_folder
-from safelaunch.runtime.ray_cluster.ray_node import RayError, RayNode
+from safelaunch.runtime.ray_cluster.ray_node import PATIENCE, RayError, RayNode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 START_LIMIT = 300.0  # seconds until all nodes are alive: Ray's packages may lie on a slow disk
+PEER_GRACE = 6.0  # seconds in which another node may say that it has lost its Ray
 GRACE = 5.0  # seconds for a program that has lost its Ray, and again after TERM
 HEAD_EVERY = 1.0  # seconds between two looks whether the head is there
 ABSENCES = 3  # looks in a row without it: then it has gone
@@ -51,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
     options, children = ClusterOptions.parse(arguments), Children()
     evidence = evidence_folder(os.environ)
     node = RayNode(options, children)
-    code = 1
+    code, patience = 1, PATIENCE
     try:
         node.prepare()
         code = lead(node, children) if options.node == 0 else follow(node, children)
@@ -64,10 +65,11 @@ def main(arguments: Sequence[str]) -> int:
             e.failure.write(evidence)
         for program in children.pids[:0:-1]:
             children.await_end(program, GRACE)  # it may show what it makes of that
+        patience = 0.0  # what is left of a Ray that has failed has nothing to end in order
     finally:
         for program in children.pids[:0:-1]:  # the first one is Ray
             children.end(program, GRACE)
-        node.end()
+        node.end(patience)
         if code > 0 and evidence:
             ray_words.keep_logs(node.logs, node.log, evidence)
         node.remove_files()
@@ -95,8 +97,20 @@ def lead(node: RayNode, children: Children) -> int:
         node.check()
     code = children.code_of(program) or 0
     if code:
-        node.check()  # it may have failed because of Ray
+        await_cause(node, children)
     return code
+
+
+def await_cause(node: RayNode, children: Children) -> None:
+    """Wait whether a program has failed because of Ray. Raises RayError, and Stopped.
+
+    The node that has lost its Ray says so itself; then the supervisor ends this one.
+    """
+    deadline = time.monotonic() + (PEER_GRACE if node.options.nodes > 1 else 0.0)
+    node.check()
+    while time.monotonic() < deadline:
+        wait(children)
+        node.check()
 
 
 def end_program(children: Children, program: int, signum: int) -> None:

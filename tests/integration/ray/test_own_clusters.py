@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,8 @@ ray.init()
 @ray.remote(num_gpus=1)
 class Actor:
     def place(self):
-        return ray.util.get_node_ip_address(), os.environ.get("WHO"), os.environ["CUDA_VISIBLE_DEVICES"]
+        gpu = os.environ["CUDA_VISIBLE_DEVICES"]
+        return ray.util.get_node_ip_address(), os.environ.get("WHO"), gpu
 actors = [Actor.remote() for _ in range(int(ray.cluster_resources()["GPU"]))]
 def places():
     return sorted(ray.get([actor.place.remote() for actor in actors]))
@@ -58,12 +60,13 @@ def await_places(log: Path) -> None:
     wait_for(lambda: log.exists() and "places [" in log.read_text(), "answer of all actors")
 
 
-def part_of_ray(launcher: int, name: str) -> int:
-    """Return the pid of a process of the Ray below a launcher."""
-    for pid in processes.descendants(launcher):
-        if Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip() == name:
+def part_of_ray(run: str, name: str, address: str = "") -> int:
+    """Return the pid of a process of a run's Ray, where there are several that of an address."""
+    for pid in processes.marked(run):
+        words = Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8")
+        if Path(words.partition("\0")[0]).name == name and address in words:
             return pid
-    raise AssertionError(f"no {name} below {launcher}")
+    raise AssertionError(f"no {name} in {run}")
 
 
 def folders() -> set[str]:
@@ -85,8 +88,8 @@ def test_a_raylet_that_is_killed_is_the_cause_and_a_restart_has_a_new_ray(place:
     recovery = {"max_restarts": 1, "backoff": "1s"}
     run = str(place.json("run", job(place, AT_FIRST, recovery=recovery))["id"])
     await_places(place.node(run) / "logs/attempt-1/combined.log")
-    raylet = part_of_ray(place.json("show", run)["pids"]["launcher"], "raylet")
-    os.kill(raylet, 9)
+    raylet = part_of_ray(run, "raylet")
+    os.kill(raylet, signal.SIGKILL)
     place.cli("wait", run)
     first, second = place.json("show", run)["attempts"]
     assert (first["class"], first["what"]) == (
@@ -150,12 +153,12 @@ def test_a_raylet_that_is_killed_on_the_second_machine_is_the_cause_there(
     place.ssh_config(net.ssh_config())
     run = str(place.json("remote", *BOTH, job(place, FOREVER, nodes=2))["id"])
     await_places(node(net, run, 0) / "logs/attempt-1/combined.log")
-    launcher = place.json("show", run)["nodes"][1]["pids"]["launcher"]
-    raylet = part_of_ray(launcher, "raylet")
-    os.kill(raylet, 15)  # as `ray stop` of another run would
+    # as the `ray stop` of another run would
+    os.kill(part_of_ray(run, "raylet", f"node_ip_address={net.address(2)}"), signal.SIGTERM)
     place.cli("wait", run, code=1)
     failure = place.json("show", run)["failure"]
     assert (failure["class"], failure["host"], failure["rank"]) == ("ray-node-dead", "gpu2", None)
-    assert failure["what"].startswith(f"Ray's raylet (pid {raylet}) has ended")
+    assert failure["what"].startswith("Ray's raylet (pid ")
+    assert "has ended: " in failure["what"]
     assert "received SIGTERM" in failure["what"]
     assert processes.marked(run) == {}
