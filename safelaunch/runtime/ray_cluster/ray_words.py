@@ -33,7 +33,9 @@ def read(path: str) -> list[str]:
             text = file.read().decode("utf-8", "replace")
     except OSError:
         return []
-    return [printable(line) for line in re.sub(ESCAPE_SEQUENCE, "", text).splitlines()]
+    return [
+        printable(line.expandtabs(1)) for line in re.sub(ESCAPE_SEQUENCE, "", text).splitlines()
+    ]
 
 
 def log_of(folder: str, part: str, pid: int) -> str:
