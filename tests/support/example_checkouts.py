@@ -50,6 +50,12 @@ EXAMPLES = {
     "areal-v0.2": Example("examples/areal/v0.2.yaml"),
     "areal-launcher": Example("examples/areal/launcher.yaml", ("examples/math/gsm8k_grpo.py",)),
     "areal-v1": Example("examples/areal/v1.yaml", ("examples/math/gsm8k_rl.py",)),
+    "areal-slurm-ray": Example(
+        "examples/areal/slurm-ray.yaml",
+        ("examples/math/gsm8k_rl.py",),
+        beside=("examples/areal/v1.yaml",),
+        options=("--on", "slurm"),
+    ),
     "areal-v1-spmd": Example("examples/areal/v1-spmd.yaml", ("examples/math/gsm8k_rl.py",)),
     "swift-sft": Example("examples/ms-swift/sft.yaml"),
     "swift-rlhf": Example("examples/ms-swift/rlhf.yaml"),
