@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import socket
 
@@ -13,15 +12,8 @@ if TYPE_CHECKING:
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 NO_GPUS = ("", "-1", "NoDevFiles")  # values of it that hide all; the last one is Slurm's
 RAY = ("-m", "ray.scripts.scripts")  # the program `ray` as a module
-# Unix sockets lie below: their paths may have 107 bytes, of which Ray takes 70
-# (session_<date>_<time>_<microseconds>_<pid>/sockets/plasma_store, and a number)
-LONGEST_FOLDER = 37
-HOOKS = (
-    "SAFELAUNCH_NODE_DIR",
-    "SAFELAUNCH_CAPTURE",
-    "SAFELAUNCH_SINGLE",
-    "SAFELAUNCH_MAIN",
-)  # of ranks
+# variables of the hooks in ranks
+HOOKS = ("SAFELAUNCH_NODE_DIR", "SAFELAUNCH_CAPTURE", "SAFELAUNCH_SINGLE", "SAFELAUNCH_MAIN")
 
 
 class ClusterOptions:
@@ -96,23 +88,6 @@ def evidence_folder(environ: Mapping[str, str]) -> str:
     node = environ.get("SAFELAUNCH_NODE_DIR")
     attempt = environ.get("SAFELAUNCH_ATTEMPT", "1")
     return os.path.join(node, "ray", f"attempt-{attempt}") if node else ""
-
-
-def private_folder(environ: Mapping[str, str]) -> str:
-    """Return the folder of Ray's files, the same on all nodes of an attempt, and no other's.
-
-    It is short, and below RAY_TMPDIR where the job sets that. Raises ValueError.
-    """
-    base = environ.get("RAY_TMPDIR") or "/tmp"  # noqa: S108 - the folder in it is of mode 0700
-    run = f"{environ.get('SAFELAUNCH_RUN_ID', os.getppid())}.{environ.get('SAFELAUNCH_ATTEMPT', 1)}"
-    name = hashlib.sha256(run.encode()).hexdigest()[:8]
-    folder = os.path.join(base, f"slray-{name}")
-    if len(os.fsencode(folder)) > LONGEST_FOLDER:
-        raise ValueError(
-            f"RAY_TMPDIR is too long: {folder} has {len(os.fsencode(folder))} bytes, and Ray's"
-            f" sockets below it allow {LONGEST_FOLDER}"
-        )
-    return folder
 
 
 def ray_environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -8,16 +8,15 @@ a node cannot do without are looked at here.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
-import stat
 import sys
 import time
 
 from safelaunch.runtime import processes
 from safelaunch.runtime.ray_cluster import options as cluster_options
-from safelaunch.runtime.ray_cluster import ray_words
+from safelaunch.runtime.ray_cluster import ray_folder, ray_words
+from safelaunch.runtime.ray_cluster.ray_folder import RayFolder
 from safelaunch.runtime.records import RayFailure
 
 TYPE_CHECKING = False
@@ -52,10 +51,15 @@ class RayNode:
         self.options = options
         self.children = children
         self.environment = cluster_options.ray_environment(os.environ)
-        self.folder = ""
+        self.files: RayFolder | None = None
         self.pid = 0  # of `ray start`
         self.parts: dict[str, tuple[int, int]] = {}  # name -> pid and start time
         self.next_scan = 0.0
+
+    @property
+    def folder(self) -> str:
+        """The folder of Ray's files; "" before there is one."""
+        return "" if self.files is None else self.files.path
 
     @property
     def log(self) -> str:
@@ -75,14 +79,9 @@ class RayNode:
     def prepare(self) -> None:
         """Make the folder of Ray's files. Raises RayError."""
         try:
-            folder = cluster_options.private_folder(os.environ)
-            os.makedirs(folder, 0o700, exist_ok=True)  # two nodes may be on one machine
-            info = os.lstat(folder)
+            self.files = RayFolder(ray_folder.path_of(os.environ))
         except (OSError, ValueError) as e:
             raise self._error("", f"Ray has no folder: {e}") from e
-        if info.st_uid != os.getuid() or not stat.S_ISDIR(info.st_mode) or info.st_mode & 0o077:
-            raise self._error("", f"Ray has no folder: {folder} is not for this user alone")
-        self.folder = folder
 
     def start(self) -> None:
         """Start Ray. Raises RayError."""
@@ -207,8 +206,8 @@ class RayNode:
 
     def remove_files(self) -> None:
         """Remove the folder of Ray's files."""
-        if self.folder:
-            shutil.rmtree(self.folder, ignore_errors=True)
+        if self.files is not None:
+            self.files.remove()
 
 
 def _signal_name(number: int) -> str:

@@ -17,12 +17,12 @@ raise ConnectionError("Ray is trying to start at 127.0.0.1:6379, but is already 
 """
 
 
-def job(place: Place, ray: str, **keys: object) -> str:
+def job(place: Place, ray: str) -> str:
     """Write a job, and a stand-in for the program `ray` that its interpreter imports."""
     for name in ("ray/__init__.py", "ray/scripts/__init__.py"):
         place.write(name, "")
     place.write("ray/scripts/scripts.py", ray)
-    return place.job("print('trained')", ray_cluster=True, pythonpath=["."], **keys)
+    return place.job("print('trained')", ray_cluster=True, pythonpath=["."])
 
 
 def test_a_ray_that_does_not_start_fails_the_run_with_what_it_said(place: Place) -> None:

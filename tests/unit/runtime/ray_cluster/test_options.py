@@ -50,19 +50,6 @@ def test_visible_cards_are_counted_where_the_environment_names_them(
     assert cluster_options.visible_gpus(environ) == count
 
 
-def test_each_attempt_has_a_folder_of_its_own_the_same_on_all_nodes() -> None:
-    first = cluster_options.private_folder(RUN)
-    again = cluster_options.private_folder({**RUN, "SAFELAUNCH_ATTEMPT": "2"})
-    assert first == cluster_options.private_folder(dict(RUN)) != again
-    assert first.startswith("/tmp/slray-")
-
-
-def test_a_folder_too_long_for_sockets_is_refused_with_its_length() -> None:
-    environ = {**RUN, "RAY_TMPDIR": "/scratch/users/somebody/tmp"}
-    with pytest.raises(ValueError, match=r"RAY_TMPDIR is too long: \S+ has 42 bytes, .* allow 37"):
-        cluster_options.private_folder(environ)
-
-
 def test_processes_of_ray_have_the_jobs_variables_and_no_hooks_for_ranks() -> None:
     hooks = {"SAFELAUNCH_NODE_DIR": "/run", "SAFELAUNCH_CAPTURE": "1", "SAFELAUNCH_MAIN": "7"}
     site = {"SAFELAUNCH_SITE": "/run/site", "PYTHONPATH": "/run/site:/project"}
