@@ -52,12 +52,12 @@ def main(arguments: Sequence[str]) -> int:
     options, children = ClusterOptions.parse(arguments), Children()
     evidence = evidence_folder(os.environ)
     node = RayNode(options, children)
-    code, patience = 1, PATIENCE
+    code, patience, is_stopped = 1, PATIENCE, False
     try:
         node.prepare()
         code = lead(node, children) if options.node == 0 else follow(node, children)
     except Stopped as e:
-        code = -e.signum
+        code, is_stopped = -e.signum, True
     except RayError as e:
         say(e.failure.what)
         if evidence:
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str]) -> int:
         for program in children.pids[:0:-1]:  # the first one is Ray
             children.end(program, GRACE)
         node.end(patience)
-        if code > 0 and evidence:
+        if code and evidence and not is_stopped:
             ray_words.keep_logs(node.logs, node.log, evidence)
         node.remove_files()
     return code
@@ -161,6 +161,8 @@ def end_as(code: int) -> int:
     import resource  # noqa: PLC0415 - Python may be built without it; then a core file is left
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # nobody wants to look into this process
+    if -code == signal.SIGKILL:  # has no default that could be set
+        os.kill(os.getpid(), signal.SIGKILL)
     return start_ranks.die(-code)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support import ray as ray_support
+from support import slurm as slurm_support
 from support.faults.two_machines import BOTH
 from support.ssh import network_namespaces
 from support.ssh.network_namespaces import Lan
@@ -162,3 +163,28 @@ def test_a_raylet_that_is_killed_on_the_second_machine_is_the_cause_there(
     assert "has ended: " in failure["what"]
     assert "received SIGTERM" in failure["what"]
     assert processes.marked(run) == {}
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[slurm_support.Slurm]:
+    """Yield a cluster of Slurm."""
+    reason = slurm_support.missing()
+    if reason:
+        pytest.skip(reason)
+    with slurm_support.Slurm() as cluster:
+        yield cluster
+
+
+def test_a_job_of_slurm_has_a_ray_in_its_allocation_which_ends_with_it(
+    place: Place, slurm: slurm_support.Slurm
+) -> None:
+    place.env |= {"SLURM_CONF": str(slurm.config), "PATH": slurm.environ["PATH"]}
+    block = {"cpus_per_task": 1, "mem": "4000MiB", "time": "10m"}
+    name = job(place, ACTORS, nodes=2, gpus=1, profile=None, slurm=block)
+    screen = place.cli("run", "--on", "slurm", "--follow", name).stdout
+    assert "Ray is up, 2 nodes (" in screen
+    assert "CPU 2, GPU 2" in screen
+    assert screen.count("'plan', '") == 2
+    shown = place.json("show")
+    assert [each["state"] for each in shown["nodes"]] == ["succeeded", "succeeded"]
+    assert processes.marked(shown["id"]) == {}
