@@ -28,7 +28,8 @@ def find(node_dir: str, attempt: int, launcher: ProcessEnd, kills: Kills) -> Pro
     failure.rank, failure.role, failure.what = None, "root", record.what
     failure.signal, failure.code = record.signal, None if record.pid else launcher.code
     failure.time_ns = int(record.time * 1e9)
-    failure.name = record.class_name
+    if record.class_name in classes.TABLE:
+        failure.name = record.class_name
     match = (
         None if record.signal else classes.classify("\n".join((*record.last_lines, record.what)))
     )

@@ -33,7 +33,8 @@ AFTER_KILL = 5.0
 EXIT_PATIENCE = 1.5  # seconds in which `ray start` says how one of its processes has ended
 CONNECT_LIMIT = 2.0
 PAUSE = 0.05
-DEAD, INCOMPLETE = "ray-node-dead", "rendezvous-timeout"  # failure classes
+# failure classes
+DEAD, INCOMPLETE, SETTINGS = "ray-node-dead", "rendezvous-timeout", "user-code-exception"
 
 
 class RayError(Exception):
@@ -81,7 +82,7 @@ class RayNode:
         try:
             self.files = RayFolder(ray_folder.path_of(os.environ))
         except (OSError, ValueError) as e:
-            raise self._error("", f"Ray has no folder: {e}") from e
+            raise self._error(SETTINGS, f"Ray has no folder: {e}") from e
 
     def start(self) -> None:
         """Start Ray. Raises RayError."""
@@ -125,14 +126,13 @@ class RayNode:
             if processes.start_time(pid) != start:
                 self.children.await_end(self.pid, EXIT_PATIENCE)
                 raise self._died(name, pid)
-        if len(self.parts) < (2 if self.options.node == 0 else 1):
-            self._find_parts()
+        is_complete = len(self.parts) == (2 if self.options.node == 0 else 1)
+        if not is_complete and time.monotonic() >= self.next_scan:
+            self.find_parts()
 
-    def _find_parts(self) -> None:
-        now = time.monotonic()
-        if now < self.next_scan:
-            return
-        self.next_scan = now + SCAN_EVERY
+    def find_parts(self) -> None:
+        """Look for the processes whose end is that of the node."""
+        self.next_scan = time.monotonic() + SCAN_EVERY
         for pid, start in processes.descendants(self.pid).items():
             try:
                 with open(f"/proc/{pid}/comm", encoding="utf-8") as file:

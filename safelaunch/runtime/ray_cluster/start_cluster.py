@@ -60,9 +60,7 @@ def main(arguments: Sequence[str]) -> int:
         code, is_stopped = -e.signum, True
     except RayError as e:
         say(e.failure.what)
-        if evidence:
-            os.makedirs(evidence, 0o700, exist_ok=True)
-            e.failure.write(evidence)
+        record(e, evidence)
         for program in children.pids[:0:-1]:
             children.await_end(program, GRACE)  # it may show what it makes of that
         patience = 0.0  # what is left of a Ray that has failed has nothing to end in order
@@ -78,17 +76,11 @@ def main(arguments: Sequence[str]) -> int:
 
 def lead(node: RayNode, children: Children) -> int:
     """Run the program on node 0, once all nodes are there; return its exit code."""
-    options = node.options
     node.start()
-    words = [sys.executable, "-u", CHECKER, options.place, str(options.nodes), str(START_LIMIT)]
-    checker = children.start(words, node.environment, node.nodes_log)
-    while children.code_of(checker) is None:
-        wait(children)
-        node.check()
-    if children.code_of(checker):
-        raise node.incomplete()
+    await_nodes(node, children)
+    node.find_parts()  # before the program may miss one
     say(ray_words.last_words(ray_words.read(node.nodes_log)))
-    program = children.start(options.words, os.environ)
+    program = children.start(node.options.words, os.environ)
     while children.code_of(program) is None:
         signum = children.wait()
         if signum:
@@ -99,6 +91,22 @@ def lead(node: RayNode, children: Children) -> int:
     if code:
         await_cause(node, children)
     return code
+
+
+def await_nodes(node: RayNode, children: Children) -> None:
+    """Wait until all nodes are alive in the cluster. Raises RayError, and Stopped."""
+    options = node.options
+    words = [sys.executable, "-u", CHECKER, options.place, str(options.nodes), str(START_LIMIT)]
+    checker = children.start(words, node.environment, node.nodes_log)
+    deadline = time.monotonic() + START_LIMIT + GRACE  # it may hang in Ray
+    try:
+        while children.code_of(checker) is None and time.monotonic() < deadline:
+            wait(children)
+            node.check()
+    finally:
+        children.end(checker, GRACE)
+    if children.code_of(checker) != 0:
+        raise node.incomplete()
 
 
 def await_cause(node: RayNode, children: Children) -> None:
@@ -146,6 +154,16 @@ def wait(children: Children) -> None:
     signum = children.wait()
     if signum:
         raise Stopped(signum)
+
+
+def record(error: RayError, evidence: str) -> None:
+    """Write down how Ray has failed, for the supervisor; the log has it too."""
+    try:
+        if evidence:
+            os.makedirs(evidence, 0o700, exist_ok=True)
+            error.failure.write(evidence)
+    except OSError as e:
+        say(f"cannot write {evidence}: {e}")
 
 
 def say(text: str) -> None:

@@ -72,15 +72,18 @@ def test_a_program_that_is_killed_is_killed_and_not_its_ray(place: Place) -> Non
     assert shown["failure"]["signal"] == "SIGKILL"
 
 
-def test_a_raylet_that_goes_ends_the_program_and_is_the_cause(place: Place) -> None:
-    run = place.start(job(place, FOREVER))
+def test_a_raylet_that_goes_is_the_cause_whatever_the_program_says(place: Place) -> None:
+    program = "while not os.path.exists('lost'):\n    time.sleep(0.02)\nraise OSError('gone')\n"
+    run = place.start(job(place, FOREVER.replace("time.sleep(600)\n", program)))
     place.wait_for_text(run, "up 127.0.0.1:")
     pid = wait_for(lambda: raylet(run), "raylet")
     os.kill(pid, signal.SIGTERM)
+    place.write("lost", "")
     place.cli("wait", run, code=1)
     failure = place.json("show", run)["failure"]
     assert failure["class"] == "ray-node-dead"
     assert failure["what"] == f"Ray's raylet (pid {pid}) has ended"
+    assert failure["others"][0]["what"] == "OSError: gone"
     assert processes.marked(run) == {}
 
 
@@ -108,3 +111,9 @@ def test_a_ray_that_does_not_start_fails_the_run_with_what_it_said(place: Place)
 def test_a_start_is_refused_where_the_interpreter_has_no_ray(place: Place) -> None:
     name = place.job("", ray_cluster=True)
     assert "no `ray`" in place.cli("run", name, code=3).stderr
+
+
+def test_a_folder_that_is_too_long_for_ray_is_told_with_what_sets_it(place: Place) -> None:
+    env = {"RAY_TMPDIR": "/tmp/of-somebody/with-long-names"}
+    failure = place.failed(job(place, "print('trained')", env=env), "--no-check")["failure"]
+    assert "RAY_TMPDIR is too long: /tmp/of-somebody/with-long-names/slray-" in failure["what"]
