@@ -16,7 +16,7 @@ from safelaunch.launchers.common import module_or_script
 from safelaunch.model import PlanWarning
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from safelaunch.model import Job
 
@@ -54,6 +54,8 @@ DRIVERS: Mapping[str, str] = MappingProxyType(
 MODULES = tuple(DRIVERS)
 
 _SUBMIT = ("job", "submit")
+_VERL = ("verl.", "recipe.")
+_RAY_CPUS = "ray_kwargs.ray_init.num_cpus"
 _PYTHON = ("python", "python3")
 
 
@@ -66,7 +68,7 @@ def command(launch: Launch) -> Command:
         raise ConfigError("ray takes no `launcher_args`", where=where, hint="use `args:`")
     if not job.command:
         words = (job.interpreter.word, *module_or_script(job, "-m"), *job.args.words)
-        return Command(argv=words, single="main")
+        return Command(argv=words, warnings=tuple(_verl_warnings(job)), single="main")
     if job.command[:2] != _SUBMIT:
         raise ConfigError(
             f"`ray {' '.join(job.command[:2])}` runs no job",
@@ -75,6 +77,27 @@ def command(launch: Launch) -> Command:
         )
     argv = (job.interpreter.word, "-m", "ray.scripts.scripts", *job.command, *job.args.words)
     return Command(argv=argv, program=3, warnings=_submit_warnings(job), single="main")
+
+
+def _verl_warnings(job: Job) -> Iterator[PlanWarning]:
+    """Warn where verl's own settings do not fit the Ray that is brought up for it."""
+    if not job.ray_cluster or not (job.module or "").startswith(_VERL):
+        return
+    pairs = (word.lstrip("+").partition("=") for word in job.args.words)
+    settings = {name: value for name, _, value in pairs}
+    where = str(job.origin("ray_cluster"))
+    gpus = len(job.gpus) or (None if job.request is None else job.request.gpus_per_node)
+    for name, default, count in (
+        ("nnodes", "1", job.topology.nodes),
+        ("n_gpus_per_node", "8", gpus),
+    ):
+        value = settings.get(f"trainer.{name}", default)
+        if count is not None and value.isdigit() and value != str(count):
+            message = f"verl counts trainer.{name}={value}, and the Ray of this job has {count}"
+            yield PlanWarning("verl-nodes", message, where, f"args: [trainer.{name}={count}]")
+    if settings.get(_RAY_CPUS, "null") != "null":
+        message = f"{_RAY_CPUS}: Ray refuses a count of cores where it has an address"
+        yield PlanWarning("verl-cpus", message, where, "leave it out")
 
 
 def _submit_warnings(job: Job) -> tuple[PlanWarning, ...]:

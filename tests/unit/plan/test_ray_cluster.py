@@ -123,3 +123,15 @@ def test_several_nodes_without_it_say_what_would_help(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="launcher `ray` runs on one node") as error:
         plan(tmp_path, "slurm", nodes=2, ray_cluster=None)
     assert error.value.hint == "`ray_cluster: true` brings up a Ray on all of them"
+
+
+def test_settings_of_verl_that_do_not_fit_its_ray_are_named_with_what_does(tmp_path: Path) -> None:
+    args = ["trainer.n_gpus_per_node=8", "ray_kwargs.ray_init.num_cpus=64"]
+    own = plan(tmp_path, "slurm", nodes=2, gpus=8, args=args)
+    nodes, cpus = (warning for warning in own.warnings if "verl" in warning.id)
+    assert nodes.message == "verl counts trainer.nnodes=1, and the Ray of this job has 2"
+    assert nodes.fix == "args: [trainer.nnodes=2]"
+    assert cpus.id == "verl-cpus"
+    args = ["trainer.nnodes=2", "trainer.n_gpus_per_node=8"]
+    fitting = plan(tmp_path, "slurm", nodes=2, gpus=8, args=args)
+    assert [warning for warning in fitting.warnings if "verl" in warning.id] == []
