@@ -841,7 +841,8 @@ class RayFailure(Record):
 
     class_name: str = ""  # failure class
     what: str = ""  # the failure in one line, with what Ray wrote last
-    pid: int = 0  # process of Ray that has ended; 0 where none has
+    part: str = ""  # process of Ray that has ended: raylet or gcs_server; "" before they ran
+    pid: int = 0  # process id of it, or of `ray start`; 0 where none has ended
     signal: str = ""  # signal that ended it
     time: float = 0.0  # when it was seen, seconds since 1970
     last_lines: Sequence[str] = ()  # end of Ray's own log

@@ -30,9 +30,9 @@ def find(node_dir: str, attempt: int, launcher: ProcessEnd, kills: Kills) -> Pro
     failure.time_ns = int(record.time * 1e9)
     if record.class_name in classes.TABLE:
         failure.name = record.class_name
-    match = (
-        None if record.signal else classes.classify("\n".join((*record.last_lines, record.what)))
-    )
+    # a raylet logs much that has not ended it
+    lines = [record.what] if record.part else [*record.last_lines, record.what]
+    match = None if record.signal else classes.classify("\n".join(lines))
     if match is not None and match.role == "root":
         failure.add_match(match)
     failure.proof = oom_kills.proof(kills, [record.pid]) if record.signal == "SIGKILL" else None

@@ -169,7 +169,7 @@ class RayNode:
         own = ray_words.read(os.path.join(self.logs, log))
         what = f"Ray's {name}{number} {how}"
         error = self._error(DEAD, what, ray_words.last_error(own), own, pid)
-        error.failure.signal, error.failure.log = signal_name, log
+        error.failure.signal, error.failure.log, error.failure.part = signal_name, log, name
         return error
 
     def incomplete(self) -> RayError:

@@ -57,3 +57,14 @@ def test_a_python_without_ray_is_a_failure_of_the_set_up(node: Node) -> None:
     RayFailure(class_name="ray-node-dead", what=what, pid=7, last_lines=last).write(str(folder))
     failure, _ = node.find()
     assert (failure["class"], failure["what"]) == ("module-not-found", what)
+
+
+def test_what_a_raylet_had_logged_before_its_end_is_not_the_cause(node: Node) -> None:
+    folder = node.path / "ray" / "attempt-1"
+    folder.mkdir(parents=True)
+    last = ["(raylet) file_system_monitor.cc:105: /tmp/ray/x is over 95% full, available space: 9"]
+    record = RayFailure(class_name="ray-node-dead", what="Ray's raylet has ended", part="raylet")
+    record.last_lines = last
+    record.write(str(folder))
+    failure, _ = node.find()
+    assert failure["class"] == "ray-node-dead"
