@@ -300,6 +300,7 @@ class Slurm:
     origins: Mapping[str, Origin] = field(default_factory=dict)
     # of the job's own keys that the batch script has: name, nodes, hosts
     job_origins: Mapping[str, Origin] = field(default_factory=dict)
+    idle: Mapping[str, Origin] = field(default_factory=dict)  # keys of GPUs, on a profile without
 
     @property
     def engine_name(self) -> str:
@@ -364,6 +365,7 @@ class Kubernetes:
     origins: Mapping[str, Origin] = field(default_factory=dict)
     # of the job's own keys that the manifest has: name, nodes, max_duration, env_from
     job_origins: Mapping[str, Origin] = field(default_factory=dict)
+    idle: Mapping[str, Origin] = field(default_factory=dict)  # keys of GPUs, on a profile without
 
     @property
     def engine_name(self) -> str:
@@ -394,6 +396,7 @@ class Ray:
     origins: Mapping[str, Origin] = field(default_factory=dict)
     # of the job's own keys that the request has: name, nodes
     job_origins: Mapping[str, Origin] = field(default_factory=dict)
+    idle: Mapping[str, Origin] = field(default_factory=dict)  # keys of GPUs, on a profile without
 
     @property
     def engine_name(self) -> str:

@@ -10,7 +10,7 @@ from safelaunch.model import PlanWarning
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from safelaunch.model import EnvVar, Job, NodePlan
+    from safelaunch.model import EngineBlock, EnvVar, Job, NodePlan
 
 
 def device_variable(names: Sequence[str], node: NodePlan) -> EnvVar | None:
@@ -29,3 +29,14 @@ def addresses(job: Job, node: NodePlan, title: str) -> Iterator[PlanWarning]:
         message = f"{setting} is {address}, where {title} chooses the nodes"
         fix = "leave it out: that of the first node is filled in"
         yield PlanWarning("engine-address", message, str(job.origin("launcher_args")), fix)
+
+
+def idle_keys(job: Job, block: EngineBlock, accelerator: str, fix: str) -> Iterator[PlanWarning]:
+    """Warn that a block counts by GPUs, where the profile has none."""
+    if not block.idle:
+        return
+    gpus = job.origins.get("gpus")
+    names = ["gpus" if origin == gpus else key for key, origin in block.idle.items()]
+    shown = ", ".join(f"`{name}`" for name in names)
+    message = f"the profile is for {accelerator}: no GPUs are asked for, {shown} without effect"
+    yield PlanWarning("engine-idle-keys", message, str(next(iter(block.idle.values()))), fix)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from safelaunch.errors import ConfigError
+from safelaunch.model import Kubernetes, Ray, Slurm
 from safelaunch.runtime.units import quantity
 
 if TYPE_CHECKING:
@@ -12,6 +14,10 @@ if TYPE_CHECKING:
 
     from safelaunch.config.yaml_io.node import Node
     from safelaunch.model import EngineBlock, Origin
+
+Block = TypeVar("Block", Slurm, Kubernetes, Ray)
+# what a block says of GPUs, or counts by them
+_KEYS = ("gpus_per_node", "gpu_type", "cpus_per_gpu", "mem_per_gpu")
 
 
 def count_gpus(
@@ -64,3 +70,9 @@ def check_processes(
             where=origins["processes"],
             hint=f"`gpus_per_node` is set at {block.origins['gpus_per_node']}",
         )
+
+
+def without_gpus(block: Block) -> Block:
+    """Return the block for a profile that has no GPUs, with what of it has no effect then."""
+    idle = {key: block.origins[key] for key in _KEYS if getattr(block, key, None) is not None}
+    return replace(block, gpus_per_node=None, idle=idle)

@@ -6,7 +6,7 @@ import posixpath
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from safelaunch.config.topology.gpus import check_processes, count_gpus
+from safelaunch.config.topology.gpus import check_processes, count_gpus, without_gpus
 from safelaunch.engines.kubernetes.kubectl import create_secret
 from safelaunch.engines.kubernetes.manifest import MOUNT, QUEUE_LABEL, SHM
 from safelaunch.errors import ConfigError
@@ -179,6 +179,6 @@ def for_profile(
     kind = "cuda" if profile is None else profile.accelerator
     resource = block.gpu_resource or _GPU_RESOURCES.get(kind)
     if resource is None:
-        return replace(block, gpus_per_node=None)
+        return without_gpus(block)
     check_processes(block, values, origins)
     return replace(block, gpu_resource=resource)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from safelaunch.config.hosts_file.reader import LOCAL
-from safelaunch.config.topology.gpus import check_processes, count_gpus
+from safelaunch.config.topology.gpus import check_processes, count_gpus, without_gpus
 from safelaunch.errors import ConfigError
 from safelaunch.model import Host, Origin, Ray
 
@@ -64,6 +64,6 @@ def for_profile(
     Raises ConfigError.
     """
     if profile is not None and profile.accelerator == "cpu" and "gpus" not in values:
-        return replace(block, gpus_per_node=None)
+        return without_gpus(block)
     check_processes(block, values, origins)
     return block

@@ -151,6 +151,8 @@ def warnings(job: Job, node: NodePlan, accelerator: str) -> Iterator[PlanWarning
         fix = "leave it out, or count from 0"
         yield PlanWarning("engine-gpus", message, str(devices.origin), fix)
     yield from conflicts.addresses(job, node, TITLE)
+    fix = "kubernetes: {gpu_resource: nvidia.com/gpu} asks for them all the same"
+    yield from conflicts.idle_keys(job, block, accelerator, fix)
     where = str(job.origin("launcher") if block.origin == BUILT_IN else block.origin)
     if accelerator != "cpu" and not block.gpus_per_node:
         message = "no GPUs are asked for, so that the ranks see none"

@@ -55,6 +55,8 @@ def warnings(job: Job, node: NodePlan, accelerator: str) -> Iterator[PlanWarning
         message = f"{devices.name}={devices.value}, where Ray chooses the GPUs"
         yield PlanWarning("engine-gpus", message, str(devices.origin), "leave it out: Ray sets it")
     yield from conflicts.addresses(job, node, TITLE)
+    fix = "gpus: N asks for them all the same"
+    yield from conflicts.idle_keys(job, block, accelerator, fix)
     where = str(job.origin("launcher") if block.origin == BUILT_IN else block.origin)
     if accelerator != "cpu" and not block.gpus_per_node:
         message = "no GPUs are asked for, so that the ranks see none, or those of other jobs"

@@ -53,6 +53,8 @@ def warnings(job: Job, node: NodePlan, accelerator: str) -> Iterator[PlanWarning
             fix = "right only where Slurm hides those of other jobs (cgroup.conf, ConstrainDevices)"
         yield PlanWarning("engine-gpus", message, str(origin), fix)
     yield from conflicts.addresses(job, node, TITLE)
+    fix = "gpus: N asks for them all the same"
+    yield from conflicts.idle_keys(job, job.slurm, accelerator, fix)
     yield from _requests(job, job.slurm, accelerator)
 
 

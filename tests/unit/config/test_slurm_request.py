@@ -144,6 +144,31 @@ def test_a_request_that_slurm_would_answer_badly_is_warned_about(
     assert all(warning.where.startswith("job.yaml:") for warning in plan.warnings)
 
 
+IDLE = {
+    "slurm: {gpus_per_node: 8, cpus_per_task: 2}\n": ("job.yaml:4:24", "`gpus_per_node`"),
+    "slurm: {cpus_per_task: 2, gpu_type: a, mem_per_gpu: 1GiB}\n": (
+        "job.yaml:4:37",
+        "`gpu_type`, `mem_per_gpu`",
+    ),
+    "gpus: 2\nslurm: {gpus_per_node: 8, cpus_per_task: 2}\n": None,
+    "slurm: {gpus_per_node: null, cpus_per_task: 2}\n": None,
+}
+
+
+@pytest.mark.parametrize("text", IDLE)
+def test_what_a_block_says_of_gpus_is_warned_about_on_a_profile_without(
+    text: str, project: Project
+) -> None:
+    plan = project.plan(TORCHRUN + text, Flags(engine="slurm", profile="cpu"))
+    shown = [
+        (w.id, w.where, w.message.partition("no GPUs are asked for, ")[2]) for w in plan.warnings
+    ]
+    expected = IDLE[text]
+    words = [] if expected is None else [f"{expected[1]} without effect"]
+    assert [text for _, _, text in shown] == words
+    assert [where for _, where, _ in shown] == ([] if expected is None else [expected[0]])
+
+
 REFUSED = {
     "gpus: [0, 2]\n": ("3:7", "Slurm chooses the GPUs", "gpus: 2"),
     "gpus: auto\n": ("3:7", "`gpus: auto`", "gpus_per_node: N"),
