@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from safelaunch.checks.registry import CheckResult
 from safelaunch.engines.ray.job import bundle
+from safelaunch.engines.slurm.refusals import choices
 from safelaunch.errors import did_you_mean
-from safelaunch.runtime.commands import CommandResult
+from safelaunch.runtime.commands import NOT_RUN, CommandResult
 from safelaunch.runtime.plain_text import printable
 from safelaunch.runtime.units import quantity
 
@@ -23,18 +24,43 @@ _RAY = "https://docs.ray.io/en/latest/ray-core/scheduling/placement-group.html"
 
 def results(host: str, block: Slurm, answer: Mapping[str, Any]) -> Iterator[CheckResult]:
     """Yield results from what runtime/engines/slurm/trial.py has asked on a login node."""
+    yield _request(host, answer)
+    yield from _accounts(host, block, [str(line).split("|") for line in answer["accounts"]])
+
+
+def quick_results(host: str | None, answer: Mapping[str, Any]) -> list[CheckResult]:
+    """Return what is to be said before a start; a silent Slurm decides at the submission."""
+    is_silent = CommandResult(*answer["test"]).code == NOT_RUN
+    return [] if is_silent else [_request(host, answer, is_quick=True)]
+
+
+def _request(host: str | None, answer: Mapping[str, Any], *, is_quick: bool = False) -> CheckResult:
+    """Return whether Slurm takes the job.
+
+    It refuses one to test that it would let wait for nodes which start nothing now, in the same
+    words as one that none of its nodes can run. Before a start its answer to the submission decides
+    about these, which has more words.
+    """
     test = CommandResult(*answer["test"])
     lines = [line.strip() for line in (test.err or test.out).splitlines() if line.strip()]
     words = printable("; ".join(line.replace("sbatch: ", "", 1) for line in lines))
     words = words.replace("error: ", "").replace("allocation failure: ", "")
     if test.code == 0:
-        yield CheckResult("slurm-request", _FAMILY, host, "ok", words, "", _SBATCH)
-    else:
-        partitions = ", ".join(printable(name) for name in answer["partitions"])
-        hint = f"partitions: {partitions}" if partitions else ""
-        evidence = f"Slurm does not take the job: {words or f'exit code {test.code}'}"
-        yield CheckResult("slurm-request", _FAMILY, host, "fail", evidence, hint, _SBATCH)
-    yield from _accounts(host, block, [str(line).split("|") for line in answer["accounts"]])
+        return CheckResult("slurm-request", _FAMILY, host, "ok", words, "", _SBATCH)
+    away = printable(str(answer.get("away") or ""))
+    is_open = "node" in words.lower() and "not available" in words.lower()
+    if is_open and (away or is_quick):
+        evidence = f"no node could run the job as they are now: {words}"
+        hint = f"down, drained, reserved or silent: {away} (sinfo -R)" if away else "sinfo --Node"
+        return CheckResult("slurm-request", _FAMILY, host, "warn", evidence, hint, _SBATCH)
+    limits = [printable(name) for name in answer["partitions"]]
+
+    def names(*, with_limits: bool) -> list[str]:
+        return limits if with_limits else [name.partition(" (")[0] for name in limits]
+
+    hint = choices(words, names) or ""
+    evidence = f"Slurm does not accept the job: {words or f'exit code {test.code}'}"
+    return CheckResult("slurm-request", _FAMILY, host, "fail", evidence, hint, _SBATCH)
 
 
 def capacity_results(

@@ -36,19 +36,24 @@ class CommandResult:
 
 
 class RunningCommand:
-    """A command that runs, without stdin, until its result is asked for.
+    """A command that runs until its result is asked for; `stdin` is a file, None for none.
 
     It has a session of its own: Ctrl-C is for the caller, who then cleans up.
     """
 
-    def __init__(self, argv: Sequence[str], environ: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        argv: Sequence[str],
+        environ: Mapping[str, str] | None = None,
+        stdin: int | None = None,
+    ) -> None:
         import subprocess
 
         self._program = argv[0]
         self._child: subprocess.Popen[bytes] | None = None
         self._problem = ""
         try:
-            self._child = _popen(argv, subprocess.PIPE, environ)
+            self._child = _popen(argv, subprocess.PIPE, environ, stdin=stdin)
         except OSError as e:
             self._problem = f"`{argv[0]}` cannot be run: {e.strerror}"
             if isinstance(e, FileNotFoundError) and "/" not in argv[0]:
@@ -122,13 +127,17 @@ def _kill_session(child: subprocess.Popen[bytes]) -> None:
 
 
 def _popen(
-    argv: Sequence[str], output: int, environ: Mapping[str, str] | None, cwd: str | None = None
+    argv: Sequence[str],
+    output: int,
+    environ: Mapping[str, str] | None,
+    cwd: str | None = None,
+    stdin: int | None = None,
 ) -> subprocess.Popen[bytes]:
     import subprocess
 
     return subprocess.Popen(
         argv,
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL if stdin is None else stdin,
         stdout=output,
         stderr=output,
         env=environ,

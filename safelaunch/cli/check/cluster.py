@@ -6,19 +6,32 @@ import os
 import secrets
 from typing import TYPE_CHECKING
 
-from safelaunch.checks import cluster
+from safelaunch.checks import cluster, machines
+from safelaunch.cli.check.quick import report
 from safelaunch.cli.connections import host_pool
 from safelaunch.engines.ray.job import capacity_request
 from safelaunch.engines.slurm.trial import NODE_LIMIT, node_step, trial_request
 from safelaunch.errors import HostError
 from safelaunch.model import Ray, Slurm
+from safelaunch.runtime.engines import table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from safelaunch.checks.context import CheckContext
     from safelaunch.checks.registry import CheckResult
+    from safelaunch.config.resolve import Resolved
+    from safelaunch.model import Plan
     from safelaunch.remote.host_pool import HostPool
+
+
+def before_start(resolved: Resolved, plan: Plan) -> None:
+    """Ask the Slurm of this machine whether it takes a job. Raises Refused where it does not."""
+    if isinstance(plan.engine, Slurm):
+        context = machines.for_plan(resolved, plan, os.environ, is_quick=True)
+        engine = table.load(plan.engine.engine_name)
+        answer = engine.trial(trial_request(plan, is_quick=True), os.environ)
+        report(cluster.quick_results(None, answer), context)
 
 
 def ask(

@@ -18,6 +18,7 @@ from safelaunch.errors import ConfigError
 from safelaunch.plan.build import make_plan
 
 if TYPE_CHECKING:
+    from safelaunch.config.resolve import Resolved
     from safelaunch.model import Plan
 
 
@@ -57,7 +58,7 @@ def command(job: tuple[str, ...], **options: Any) -> int:
 
         return show_earlier(earlier, options, "run")
     if plan.engine is not None:
-        return _submit(plan, options)
+        return _submit(resolved, plan, options)
     checks = None
     if not options["no_check"]:
         from safelaunch.checks import quick
@@ -85,10 +86,13 @@ def command(job: tuple[str, ...], **options: Any) -> int:
     return start(plan, options, check=check, probe=probe)
 
 
-def _submit(plan: Plan, options: dict[str, Any]) -> int:
+def _submit(resolved: Resolved, plan: Plan, options: dict[str, Any]) -> int:
     """Submit a plan to the engine that chooses its machines; return the exit code."""
+    from safelaunch.cli.check.cluster import before_start
     from safelaunch.cli.start.targets.engine import start
 
+    if not options["no_check"]:
+        before_start(resolved, plan)
     if shared.wants_resume(options):
         from safelaunch.runs.store import home
         from safelaunch.start.resume import resume_run

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from safelaunch.errors import SafelaunchError
 
 # in Slurm's words about a request that no partition can satisfy
-_LIMITED = ("node count", "node configuration", "memory", "time limit", "cpu")
+_LIMITED = ("node count", "node configuration", "memory", "time limit", "cpu", "processor")
 
 
 def refusal(reason: Reason) -> SafelaunchError:
@@ -32,11 +32,11 @@ def refusal(reason: Reason) -> SafelaunchError:
         return StartError(message, where=where or reason.run_id, hint=hint)
     if kind == SubmitError.__name__:
         message = f"Slurm does not accept the job: {words}"
-        return Refused(message, where=where, hint=_choices(words, reason.names))
+        return Refused(message, where=where, hint=choices(words, reason.names))
     return StartError(words, where=where)
 
 
-def _choices(words: str, names: Callable[..., Sequence[str]]) -> str | None:
+def choices(words: str, names: Callable[..., Sequence[str]]) -> str | None:
     """Return what there is instead of what the engine does not have; None where that is unknown."""
     words = words.lower()
     if "account" in words or "qos" in words:

@@ -22,7 +22,7 @@ _OF_NODES = (
 )  # fmt: skip
 
 
-def trial_request(plan: Plan) -> dict[str, Any]:
+def trial_request(plan: Plan, *, is_quick: bool = False) -> dict[str, Any]:
     """Return the request of runtime/engines/slurm/trial.py for a plan."""
     block = plan.engine
     script = sbatch_script(plan, Submission("check", "/tmp", "python3"))  # noqa: S108 - not used
@@ -31,6 +31,7 @@ def trial_request(plan: Plan) -> dict[str, Any]:
         "submit": list(submit_line(plan, "", test_only=True)[:-1]),
         "script": script,
         "prefix": list(block.prefix) if isinstance(block, Slurm) else [],
+        "quick": is_quick,
     }
 
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from safelaunch.checks import quick
+from safelaunch.checks import cluster, quick
 from safelaunch.checks import run as checks_run
+from safelaunch.engines.slurm.trial import trial_request
 from safelaunch.environ import NOTEWORTHY, SCRUBBED
 from safelaunch.errors import StartError
-from safelaunch.model import Slot, bind_word
+from safelaunch.model import Slot, Slurm, bind_word
 from safelaunch.remote.agent_client import EARLY, AgentError
 from safelaunch.remote.host_pool import Machine
 from safelaunch.remote.parallel import together
@@ -156,7 +157,7 @@ def prepare(
             preflight.check_assets(node.assets)
     run_id = caller.run_id(plan.name)
     machines = [Machine(host, pool) for host in hosts]
-    quick_checks = None if checks is None else _QuickChecks(checks)
+    quick_checks = _checks_of(plan, checks)
 
     def ask(rank: int) -> tuple[PendingReply, PendingReply | None]:
         path, agent = plan.nodes[rank].interpreter.path, machines[rank].agent
@@ -172,7 +173,7 @@ def prepare(
     replies = together(ask, range(len(machines)))
     if transfer is not None:
         transfer.request()
-    answers = [machine.agent.ask_first("facts.end") for machine in machines if quick_checks]
+    _request_answers(quick_checks, machines)
     if transfer is not None:
         transfer.record_code()
     reports = together(machine_report, [report for report, _ in replies])
@@ -181,7 +182,7 @@ def prepare(
         return _versions(plan.nodes[rank], machines[rank].agent, replies[rank][1])
 
     versions: Sequence[Mapping[str, str]] = together(read_versions, range(len(machines)))
-    check = None if quick_checks is None else quick_checks.finish(answers)
+    check = None if quick_checks is None else quick_checks.finish()
     in_container = any(node.container is not None for node in plan.nodes)
     routes = None if in_container else _routes(plan, machines, reports, run_id)
     code: Sequence[CodeFolder] = ()
@@ -251,6 +252,39 @@ def _choose_checkpoint(plan: Plan, machines: Sequence[Machine]) -> CheckpointCho
     return choose_checkpoint(plan, together(ask, range(len(machines))))
 
 
+def _checks_of(plan: Plan, checks: Checks | None) -> _QuickChecks | _SlurmCheck | None:
+    """Return the checks of the machines that train, or of what chooses them; None for none."""
+    if checks is None or plan.engine is None:
+        return None if checks is None else _QuickChecks(checks)
+    return _SlurmCheck(plan, checks) if isinstance(plan.engine, Slurm) else None
+
+
+def _request_answers(
+    checks: _QuickChecks | _SlurmCheck | None, machines: Sequence[Machine]
+) -> None:
+    if checks is not None:
+        checks.request([machine.agent for machine in machines])
+
+
+class _SlurmCheck:
+    """The question to a login node whether Slurm takes the job: the node itself trains nothing."""
+
+    def __init__(self, plan: Plan, checks: Checks) -> None:
+        self._checks, self._request = checks, trial_request(plan, is_quick=True)
+        self._replies: list[PendingReply] = []
+
+    def ask(self, rank: int, agent: Agent, python: str | None) -> None:
+        """Ask nothing yet: what the start needs is asked first."""
+
+    def request(self, agents: Sequence[Agent]) -> None:
+        self._replies = [agent.ask("start.trial", **self._request) for agent in agents]
+
+    def finish(self) -> None:
+        context, report = self._checks
+        for host, reply in zip(context.hosts, self._replies, strict=True):
+            report(cluster.quick_results(host.name, reply.result()), context)
+
+
 class _QuickChecks:
     """The questions of the quick checks to all hosts: asked first, answered beside the rest."""
 
@@ -258,6 +292,7 @@ class _QuickChecks:
         self._checks = checks
         # not by several threads: each would read the project
         self._questions = [checks_run.questions(host) for host in checks.context.hosts]
+        self._replies: list[PendingReply] = []
 
     def ask(self, rank: int, agent: Agent, python: str | None) -> None:
         request = quick.request(self._checks.context.hosts[rank], self._questions[rank], python)
@@ -265,10 +300,13 @@ class _QuickChecks:
         ask = agent.ask_first if len(json.dumps(request)) < EARLY else agent.ask
         ask("facts.begin", **request)
 
-    def finish(self, replies: Sequence[PendingReply]) -> LiveRunsCheck:
+    def request(self, agents: Sequence[Agent]) -> None:
+        self._replies = [agent.ask_first("facts.end") for agent in agents]
+
+    def finish(self) -> LiveRunsCheck:
         context, report = self._checks
         early = quick.run_early(context)
-        answers = together(_probe_answer, replies)
+        answers = together(_probe_answer, self._replies)
         return quick.finish(context, self._questions, answers, early, report)
 
 

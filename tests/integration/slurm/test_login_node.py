@@ -47,9 +47,9 @@ for step in range(begin + 1, 7):
 RESUME = {"checkpoint": "out/checkpoint-*", "resume_args": ["--resume", "{checkpoint}"]}
 FOREVER = "import time\nprint('up', flush=True)\ntime.sleep(600)\n"
 
-# a site's wrapper: an sbatch that takes its time
+# a site's wrapper: an sbatch that takes its time to submit
 SLOW = """#!/bin/sh
-case " $* " in *" sbatch "*) touch "$0.began"; sleep 3 ;; esac
+case " $* " in *" --test-only "*) ;; *" sbatch "*) touch "$0.began"; sleep 3 ;; esac
 exec "$@"
 """
 LOG = """#!/bin/sh
@@ -131,6 +131,8 @@ def test_what_slurm_refuses_leaves_nothing_and_names_the_partitions(
     text = " ".join(refused.stderr.split())
     assert "error: cluster: Slurm does not accept the job" in text
     assert "partitions: " in text
+    assert "(check slurm-request)" in text  # before anything was sent there
+    assert not list(server.home().rglob("train.py"))
     assert place.json("ps")["runs"] == []
     assert set(server.home().glob(".safelaunch/runs/*")) == before
 

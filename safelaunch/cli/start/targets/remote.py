@@ -46,7 +46,7 @@ def start(resolved: Resolved, options: dict[str, Any]) -> int:
     if earlier is not None:
         return show_earlier(earlier, options, "remote")
     checks = None
-    if not options["no_check"] and plan.engine is None:  # a login node trains nothing
+    if not options["no_check"]:
         context = machines.for_plan(resolved, plan, os.environ, is_quick=True)
         checks = Checks(context, report)
     by = caller(os.environ)

@@ -67,7 +67,13 @@ def _without_options(environ: Mapping[str, str]) -> dict[str, str]:
 
 def trial(request: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
     """Return what Slurm says to a script that is not submitted."""
-    return sbatch_trial.ask(request["submit"], request["script"], request["prefix"], environ)
+    return sbatch_trial.ask(
+        request["submit"],
+        request["script"],
+        request["prefix"],
+        _without_options(environ),
+        is_quick=bool(request.get("quick")),
+    )
 
 
 def find(job: EngineJob, _folder: str, environ: Mapping[str, str]) -> tuple[str, str] | None:
