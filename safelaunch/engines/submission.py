@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from safelaunch.model import Facts
+
 
 class Submission(NamedTuple):
     """What only a start knows, as text; a dry-run shows the placeholders.
 
-    `folder` is that of the run, which all nodes see. `python` starts join.py on each node.
+    `folder` is that of the run, which all nodes see. `python` starts join.py on each node, where
+    that is not the interpreter of an image; `facts` are folders of the login node.
     """
 
     run_id: str = "<run-id>"
     folder: str = "<run-folder>"
     python: str = "<python>"
+    facts: Facts = MappingProxyType({})
 
 
 PLACEHOLDERS = Submission()

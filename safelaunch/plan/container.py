@@ -7,9 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from safelaunch import engines
+from safelaunch.engines.slurm import container as in_slurm
+from safelaunch.engines.slurm.container import PYTHON
 from safelaunch.errors import ConfigError
 from safelaunch.model import (
     Container,
+    Interpreter,
     Kubernetes,
     Mount,
     Origin,
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
     from safelaunch.model import Facts, Host, Job, NodePlan, Profile, Word
 
 CHOICE = "docker, else podman"  # where no engine is named
-PYTHON = "python3"  # of an image, where nothing names another one
 _GLOB = re.compile(r"[*?\[{]")
 RUNS = text(Slot.STORE, "/runs")  # a supervisor makes its folder again where somebody removes it
 HOME_FOLDER = text(Slot.STORE, f"/{HOME}")
@@ -56,15 +58,36 @@ def block_of(job: Job, host: Host) -> Container | None:
             where=block.origin,
             hint="`image: NAME`, or --container IMAGE",
         )
-    if job.engine is not None:
+    _check_engine(block, job)
+    return block
+
+
+def _check_engine(block: Container, job: Job) -> None:
+    """Refuse a container that cannot be where the job runs. Raises ConfigError."""
+    is_of_step = block.engine in in_slurm.NAMES
+    if is_of_step and job.engine == in_slurm.ENGINE:
+        in_slurm.check(block)
+    elif is_of_step:
+        raise ConfigError(
+            f"`engine: {block.engine}`: safelaunch uses it inside of a Slurm job alone",
+            where=block.origins["engine"],
+            hint="--on slurm, or a host with a `slurm` block; else `engine: docker` or `podman`",
+        )
+    elif job.engine is not None:
         title = engines.load(job.engine).TITLE
+        others = f"`engine: {', '.join(in_slurm.NAMES)}` stay in it; "
         raise ConfigError(
             f"a container of docker or podman inside a {title} job: it is not in the job's group, "
             "so it goes on after its end and beyond its memory limit",
             where=block.origin,
-            hint="`--container off` runs the job without it",
+            hint=f"{others * (job.engine == in_slurm.ENGINE)}`--container off` runs without it",
         )
-    return block
+
+
+def on_login_node(node: NodePlan) -> NodePlan:
+    """Return a node as the machine that submits it can look at: without the image."""
+    is_inside = node.container is not None and node.container.engine in in_slurm.NAMES
+    return replace(node, container=None, interpreter=Interpreter()) if is_inside else node
 
 
 def of_node(block: Container, job: Job, project: Word, profile: Profile | None) -> Container:
@@ -190,6 +213,10 @@ def printed_words(node: NodePlan) -> list[str]:
 
     Options that depend on the machine are those of one that has all: `notes` names them.
     """
+    own = node.container
+    if own is not None and own.engine in in_slurm.NAMES:
+        words = [*in_slurm.srun_options(own, {}), *in_slurm.command(own, {})]
+        return [*words, in_slurm.interpreter(node, {})]
     spec = spec_of(node, HOME_FOLDER)
     engine = spec.engine or "docker"
     machine = ContainerMachine(engine=engine, name="<user>", gpus=spec.accelerator == "cuda")

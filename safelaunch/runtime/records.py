@@ -260,6 +260,8 @@ class EngineStart(Record):
     can_resume: bool = False  # whether a run that the limit ends can go on in another allocation
     may_restart: bool = True  # whether it may start the run again after a signal
     placeholders: Mapping[str, str] = {}  # value that the node fills in -> what stands for it
+    image: str = ""  # what each node joins in; empty: no container
+    home: str = ""  # the home folder in the container
 
     @property
     def title(self) -> str:

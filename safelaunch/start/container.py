@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from safelaunch import environ
+from safelaunch.engines.slurm.container import PYTHON
 from safelaunch.errors import Refused
 from safelaunch.model import Slot, bind_word
 from safelaunch.plan import direct
 from safelaunch.plan.container import (
     HOME_FOLDER,
-    PYTHON,
     bind_mounts,
     container_name,
     spec_of,

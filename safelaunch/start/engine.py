@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from safelaunch import engines
 from safelaunch.engines.submission import Reason, Submission
 from safelaunch.errors import ConfigError, StartError
-from safelaunch.model import Slot
+from safelaunch.model import Slot, bind_word
+from safelaunch.plan.container import HOME_FOLDER, on_login_node
 from safelaunch.runs import store
 from safelaunch.runtime.engines import submission, table
 from safelaunch.runtime.engines.errors import SubmitError
@@ -22,6 +23,7 @@ from safelaunch.runtime.records import EngineStart, NodePlace
 from safelaunch.runtime.start import starter
 from safelaunch.start import local, preflight
 from safelaunch.start.caller import Started
+from safelaunch.start.container import passed_variables
 from safelaunch.start.local_probe import LocalProbe
 from safelaunch.start.run_files import start_request
 from safelaunch.start.scripts import late_values
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from safelaunch.start.resume import CheckpointChoice
 
 _LATE = (Slot.MASTER_ADDR, Slot.PORT, Slot.INTERFACE, Slot.THREADS)
+
+_OF_IMAGE = (Slot.PYTHON, Slot.PREFIX)
 
 
 class EngineRequest(NamedTuple):
@@ -89,7 +93,8 @@ def request(
     parts = node_requests(
         engine.start(plan), report, caller, choice, run_id=run_id, environ=environ, code=code
     )
-    place = Submission(run_id, posixpath.dirname(parts.run_dirs[0]), report.python)
+    facts = {Slot.HOME: report.home, Slot.STORE: report.base}
+    place = Submission(run_id, posixpath.dirname(parts.run_dirs[0]), report.python, facts)
     words = {**parts.words, **engine.request(plan, place)}
     secret = engine.secret(plan)
     if secret is not None:
@@ -109,7 +114,11 @@ def node_requests(
 ) -> EngineRequest:
     """Return what a request has of the nodes of a plan. Raises ConfigError and StartError."""
     plan = choice.checkpoint.plan
-    late = late_values.placeholders(plan, run_id, _LATE)
+    first, slots = plan.nodes[0], list(_LATE)
+    if first.container is not None:
+        environ = {}  # of the login node the job gets nothing
+        slots += _OF_IMAGE if first.interpreter.path is None else ()
+    late = late_values.placeholders(plan, run_id, slots)
     nodes: list[dict[str, Any]] = []
     run_dirs: list[str] = []
     data: list[bytes] = []
@@ -119,7 +128,9 @@ def node_requests(
     for rank, node in enumerate(plan.nodes):
         more = {slot: str(word) for slot, word in choice.checkpoint.facts(0, report.home).items()}
         facts = {**preflight.facts(node, report, run_id), **more, **late}
-        packages = [preflight.package_versions(node, report.probe)] * len(plan.nodes)
+        # of the login node's own interpreter: an image has others
+        own_packages = preflight.package_versions(node, report.probe)
+        packages = [{} if first.container is not None else own_packages] * len(plan.nodes)
         start = start_request(
             plan,
             facts,
@@ -132,6 +143,10 @@ def node_requests(
         )
         own = EngineStart.from_json(engine.to_json())
         own.placeholders = {slot.value: text for slot, text in late.items()}
+        if node.container is not None:
+            own.image = str(node.container.image)
+            own.home = str(bind_word(HOME_FOLDER, facts))
+            env |= passed_variables(node, caller.environ)
         start.run.engine = own
         start.run.client = code.client
         start.run.place, start.run.tree = code.place or None, code.tree
@@ -191,9 +206,12 @@ def submit(
     preflight.check_secrets(first, caller.environ)
     preflight.check_assets(first.assets)
     run_id = caller.run_id(plan.name)
-    report, versions = local.machine_report(
-        first, caller, LocalProbe(first, caller.environ, has_backend=False)
-    )
+    seen = on_login_node(first)
+    probe = LocalProbe(seen, caller.environ, has_backend=False)
+    if seen is first:
+        report, versions = local.machine_report(seen, caller, probe)
+    else:
+        report, versions = probe.report(caller.home), {}
     choice = StartChoice(local.newest_checkpoint(plan, caller), versions, files)
     parts = request(report, caller, choice, run_id=run_id, environ=caller.environ)
     try:

@@ -10,13 +10,14 @@ from safelaunch.checks.answers import Answer, fail, ok, warn
 from safelaunch.checks.registry import check
 from safelaunch.launchers import load as load_launcher
 from safelaunch.model import Slot
-from safelaunch.plan.container import HOME_FOLDER, spec_of
+from safelaunch.plan.container import HOME_FOLDER, on_login_node, spec_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from safelaunch.checks.answers import Question
     from safelaunch.checks.context import HostContext
+    from safelaunch.model import NodePlan
 
 _SHOWN = 6  # packages
 _DIGITS = 12  # of the image's id, as docker shows it
@@ -29,14 +30,19 @@ def _question(host: HostContext) -> Question:
 
 
 def _asks(host: HostContext) -> Iterator[Question]:
-    if host.node is not None and host.node.container is not None:
+    if host.node is not None and host.node.container is not None and _is_here(host.node):
         yield _question(host)
+
+
+def _is_here(node: NodePlan) -> bool:
+    """Whether the machine itself runs the container, and not a compute node of Slurm."""
+    return on_login_node(node) is node
 
 
 @check("image", asks=_asks)
 def image(host: HostContext) -> Answer | None:
     """Whether the engine runs the job's image, and what is in it."""
-    if host.plan.container is None:
+    if host.plan.container is None or not _is_here(host.plan):
         return None
     answer: dict[str, Any] = host.answer(*_question(host))
     if answer.get("error"):

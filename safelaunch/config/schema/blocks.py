@@ -284,19 +284,19 @@ class EngineOptions(WordsType):
 
 
 _IMAGE = Text("an image", r"[^\s-]\S*", "is no image: no blanks, no `-` first")
-_ENGINES = ("docker", "podman")
+_ENGINES = ("docker", "podman", "apptainer", "singularity", "pyxis", "charliecloud")
 _NO_CONTAINER = "off"
 CONTAINER = Schema(
     "container",
     (
-        Key("engine", Choice(_ENGINES), "docker or podman; default: docker, else podman"),
+        Key("engine", Choice(_ENGINES), "docker, else podman; in Slurm apptainer, pyxis, ..."),
         Key("image", _IMAGE, "the image, as the engine names it"),
         Key("mounts", Mounts(), "more folders of the machine: /data, or FROM:TO, and :ro"),
         Key("shm", ShmSize(), "size of /dev/shm; default: host, the machine's own"),
         Key("user", Choice(("me", "root")), "who it runs as: me (default), or root"),
         Key("python", _IMAGE_PYTHON, "the image's interpreter; default: python3"),
         Key("pull", Choice(("never", "missing", "always")), "fetch the image; default: never"),
-        Key("options", EngineOptions(), "further options of docker run or podman run"),
+        Key("options", EngineOptions(), "further options of the engine's run or exec"),
     ),
 )
 # of each group sbatch takes one

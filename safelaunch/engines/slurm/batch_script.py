@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from safelaunch.engines.slurm import container
 from safelaunch.engines.slurm.directives import SCRIPT, directives
 from safelaunch.engines.slurm.options import has_dependency
 from safelaunch.engines.submission import PLACEHOLDERS, SCRIPTS
@@ -38,20 +39,26 @@ def sbatch_script(plan: Plan, submission: Submission = PLACEHOLDERS) -> str:
     lines += [
         "",
         *(_warning(submission) if block.signal else ()),
-        *_srun(block, nodes, submission),
+        *_srun(plan, block, submission),
         *(_requeue() if block.requeue else ()),
         'exit "$code"',
     ]
     return "\n".join(lines) + "\n"
 
 
-def _srun(block: Slurm, nodes: int, submission: Submission) -> list[str]:
+def _srun(plan: Plan, block: Slurm, submission: Submission) -> list[str]:
     """Return the lines that start a supervisor on each node, and take the highest exit code.
 
     The supervisors end each other: with --kill-on-bad-exit=1 srun would kill them first. Since
     22.05 srun does not inherit --cpus-per-task (its release notes). --export is said again for
     sites that set SLURM_EXPORT_ENV. All ranks of a node share its GPUs, so that none is bound.
     """
+    nodes, first = plan.topology.nodes, plan.nodes[0]
+    python, own, before = quote(submission.python), list[str](), list[str]()
+    if first.container is not None:
+        own = [quote(word) for word in container.srun_options(first.container, submission.facts)]
+        before = _lines(container.command(first.container, submission.facts))
+        python = quote(container.interpreter(first, submission.facts))
     options = [
         f"--nodes={nodes} --ntasks={nodes} --ntasks-per-node=1",
         "--kill-on-bad-exit=0 --wait=0",
@@ -67,8 +74,8 @@ def _srun(block: Slurm, nodes: int, submission: Submission) -> list[str]:
         "{",
         "  code=0",
         "  srun \\",
-        *(f"    {words} \\" for words in options),
-        f"    {quote(submission.python)} -I -S -B \\",
+        *(f"    {words} \\" for words in (*options, *own, *before)),
+        f"    {python} -I -S -B \\",
         f"    {quote(join)} \\",
         f"    {quote(submission.folder)} || code=$?",
         f'  echo "$code" > {file}',
@@ -76,6 +83,12 @@ def _srun(block: Slurm, nodes: int, submission: Submission) -> list[str]:
         'while kill -0 "$!" 2>/dev/null; do wait "$!" || :; done  # a signal ends a wait',
         f"read -r code < {file} || code=1",
     ]
+
+
+def _lines(words: list[str]) -> list[str]:
+    """Return a command with a line for each of its options, and for what is behind them."""
+    first = next((at for at, word in enumerate(words) if word.startswith("-")), 1)
+    return [" ".join(words[:first]), *map(quote, words[first:])] if words else []
 
 
 def _warning(submission: Submission) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from safelaunch.engines.submission import Reason
 from safelaunch.errors import HostError
 from safelaunch.remote.agent_client import AgentError, Lost
+from safelaunch.remote.start.images import with_place
 from safelaunch.remote.start.lost_connections import over_lost_connections
 from safelaunch.runs import mirror
 from safelaunch.runtime.agent.runs import NodeView
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from safelaunch.runs.store import Run
     from safelaunch.start.caller import Started
     from safelaunch.start.engine import EngineRequest
+    from safelaunch.start.resume import CheckpointChoice
 
 
 def submit(prepared: PreparedStart) -> Started:
@@ -40,7 +42,7 @@ def submit(prepared: PreparedStart) -> Started:
         is_shared = len(plan.nodes) > 1
         code = code._replace(place=folder.place, tree=folder.tree, owner=folder.owner)
         code = code._replace(is_shared=is_shared)
-    choice = engine.StartChoice(prepared.choice, prepared.versions[0], prepared.files(0))
+    choice = engine.StartChoice(_in_place(prepared), prepared.versions[0], prepared.files(0))
     parts = engine.request(report, caller, choice, run_id=run_id, environ=report.environ, code=code)
     places = [
         NodePlace(host=machine.name, node=rank, run_dir=folder)
@@ -56,6 +58,14 @@ def submit(prepared: PreparedStart) -> Started:
             mirror.save(run, place, NodeView(status=status, files=files))
         mirror.save_code(run, 0, prepared.files(0))
     return engine.started(parts, answer, run, plan, machine.name)
+
+
+def _in_place(prepared: PreparedStart) -> CheckpointChoice:
+    """Return the plan, whose containers see the run's own copy of the project."""
+    plan = prepared.choice.plan
+    for rank in range(len(plan.nodes) if prepared.code else 0):
+        plan = with_place(plan, rank, prepared.code[0])
+    return prepared.choice._replace(plan=plan)
 
 
 def _submit(machine: Machine, run: Run, parts: EngineRequest, target: Engine) -> SubmitAnswer:

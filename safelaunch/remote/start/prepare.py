@@ -13,6 +13,7 @@ from safelaunch.engines.slurm.trial import trial_request
 from safelaunch.environ import NOTEWORTHY, SCRUBBED
 from safelaunch.errors import StartError
 from safelaunch.model import Slot, Slurm, bind_word
+from safelaunch.plan.container import on_login_node
 from safelaunch.remote.agent_client import EARLY, AgentError
 from safelaunch.remote.host_pool import Machine
 from safelaunch.remote.parallel import together
@@ -160,13 +161,14 @@ def prepare(
     quick_checks = _checks_of(plan, checks)
 
     def ask(rank: int) -> tuple[PendingReply, PendingReply | None]:
-        path, agent = plan.nodes[rank].interpreter.path, machines[rank].agent
+        node, agent = on_login_node(plan.nodes[rank]), machines[rank].agent
+        path = node.interpreter.path
         python = None if path is None else str(bind_word(path, {Slot.HOME: "~"}))
         if quick_checks is not None:
             quick_checks.ask(rank, agent, python)
-        report = request_report(machines[rank], plan.nodes[rank], python, run_id)
+        report = request_report(machines[rank], node, python, run_id)
         in_image = plan.nodes[rank].container is not None
-        request = None if in_image else preflight.version_request(plan.nodes[rank], python)
+        request = None if in_image else preflight.version_request(node, python)
         return report, None if request is None else agent.ask("facts.probe", **request)
 
     transfer = None if sync is None else connect_and_scan(sync, machines, caller.home, run_id)
@@ -183,7 +185,7 @@ def prepare(
 
     versions: Sequence[Mapping[str, str]] = together(read_versions, range(len(machines)))
     check = None if quick_checks is None else quick_checks.finish()
-    in_container = any(node.container is not None for node in plan.nodes)
+    in_container = any(on_login_node(node).container is not None for node in plan.nodes)
     routes = None if in_container else _routes(plan, machines, reports, run_id)
     code: Sequence[CodeFolder] = ()
     launch_files: Sequence[dict[str, bytes]] = ()

@@ -53,7 +53,7 @@ def main(folder: str) -> int:
         name = engine.node_name(os.environ)
         allocation = engine.allocation(os.environ)
         node_dir = _join(folder, allocation)
-        environ = _job_environ(node_dir, allocation.environ)
+        environ = _job_environ(node_dir, allocation.environ, _start(folder, 0)[1])
     except (JoinError, OSError, ValueError) as e:
         sys.stderr.write(f"safelaunch: {name} cannot join the run in {folder}: {e}\n")
         return 1
@@ -87,6 +87,8 @@ def _join(folder: str, allocation: Allocation) -> str:
     engine.checkpoint = meeting.checkpoint
     run.hosts, run.hostname = list(allocation.nodes), allocation.nodes[allocation.node]
     run.starter = processes.identity(os.getpid())
+    if "python" in engine.placeholders:
+        run.python = sys.executable
     placeholders.fill(node_dir, engine.placeholders, _values(meeting, run, allocation))
     if len(run.hosts) > 1:
         peers = PeersAddress(address=meeting.address, port=meeting.messages, token=meeting.token)
@@ -157,12 +159,20 @@ def _values(meeting: EngineMeeting, run: RunRecord, allocation: Allocation) -> d
         "port": str(meeting.port),
         "interface": addresses.interface(meeting.address),
         "threads": str(max(1, cores // (run.ranks or 1))),
+        # of an image, into which the login node does not look
+        "python": sys.executable,
+        "prefix": os.path.dirname(os.path.dirname(sys.executable)),
     }
 
 
-def _job_environ(node_dir: str, own: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of the supervisor: the caller's, and over it what the engine sets."""
+def _job_environ(node_dir: str, own: Mapping[str, str], engine: EngineStart) -> dict[str, str]:
+    """Return the environment of the supervisor: the caller's, and over it what the engine sets.
+
+    In a container it is that of the image, and over it what the job takes of the caller's.
+    """
     saved = JobEnvironment.read(node_dir) or JobEnvironment()
+    if engine.image:
+        return {**own, **saved.variables, "HOME": engine.home}
     return {**saved.variables, **own}
 
 

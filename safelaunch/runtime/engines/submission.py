@@ -57,7 +57,11 @@ def submit(
     folder = run_dir.node_dir(run.id, 0, home)
     if not os.path.isdir(run.cwd):
         raise FileNotFoundError(errno.ENOENT, "the working directory does not exist", run.cwd)
-    variables = {**without_own(environ), **without_own(request.get("env") or {})}
+    inside = run.engine is not None and run.engine.image
+    if run.engine is not None and inside:  # with what it sees of this machine, which must be there
+        os.makedirs(run.engine.home, 0o700, exist_ok=True)
+    variables = {} if inside else without_own(environ)
+    variables.update(without_own(request.get("env") or {}))
     try:
         with live_runs.lock(home, run.id):
             if os.path.lexists(os.path.join(folder, EngineJob.FILE)):
