@@ -206,10 +206,10 @@ def submit(
     preflight.check_secrets(first, caller.environ)
     preflight.check_assets(first.assets)
     run_id = caller.run_id(plan.name)
-    seen = on_login_node(first)
-    probe = LocalProbe(seen, caller.environ, has_backend=False)
-    if seen is first:
-        report, versions = local.machine_report(seen, caller, probe)
+    visible = on_login_node(first)
+    probe = LocalProbe(visible, caller.environ, has_backend=False)
+    if visible is first:
+        report, versions = local.machine_report(visible, caller, probe)
     else:
         report, versions = probe.report(caller.home), {}
     choice = StartChoice(local.newest_checkpoint(plan, caller), versions, files)

@@ -7,7 +7,8 @@ files; read the diff.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import tempfile
+from pathlib import Path
 
 import pytest
 from support import cli_process
@@ -20,9 +21,12 @@ from safelaunch.engines.slurm.batch_script import sbatch_script
 from safelaunch.plan.build import make_plan
 from safelaunch.plan.serialize import freeze, plan_json, thaw
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+CONTAINERS = GOLDEN / "slurm-containers.txt"
+IMAGES = {
+    "apptainer": "/images/torch.sif",
+    "pyxis": "/images/torch.sqsh",
+    "charliecloud": "/images/torch",
+}
 EXAMPLE = GOLDEN.parent.parent / "examples" / "lightrft"
 
 
@@ -30,6 +34,23 @@ EXAMPLE = GOLDEN.parent.parent / "examples" / "lightrft"
 def test_a_job_for_slurm_is_shown_in_the_same_bytes(form: str, tmp_path: Path) -> None:
     golden = GOLDEN / f"slurm-{form}.txt"
     assert printed("slurm", tmp_path, form) == golden.read_bytes().decode()
+
+
+def srun_lines(folder: Path) -> str:
+    """Return how srun starts the supervisors in the containers of each tool."""
+    planned("slurm", folder)
+    text = ""
+    for engine, image in IMAGES.items():
+        sets = (f"container={{engine: {engine}, image: {image}, mounts: [/data]}}",)
+        flags = Flags(engine="slurm", hosts_file="hosts.yaml", project_root=ROOT, sets=sets)
+        script = sbatch_script(make_plan(resolve_file("slurm.yaml", flags, str(folder))))
+        lines = script[script.index("  srun") : script.index(" || code")]
+        text += f"# {engine}\n{lines}\n\n"
+    return text
+
+
+def test_the_supervisors_are_started_in_containers_in_the_same_bytes(tmp_path: Path) -> None:
+    assert srun_lines(tmp_path) == CONTAINERS.read_text(encoding="utf-8")
 
 
 def test_the_command_prints_it_without_a_cluster(tmp_path: Path) -> None:
@@ -101,3 +122,5 @@ def test_the_example_starts_what_the_job_of_one_machine_does_on_two_nodes(tmp_pa
 
 if __name__ == "__main__":
     rewrite("slurm")
+    with tempfile.TemporaryDirectory() as place:
+        CONTAINERS.write_text(srun_lines(Path(place)), encoding="utf-8")

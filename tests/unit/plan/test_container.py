@@ -95,6 +95,53 @@ def test_a_container_inside_a_slurm_job_is_refused(tmp_path: Path) -> None:
         node(tmp_path, "torch:2", None, Flags(engine="slurm"), profile="cpu")
 
 
+SLURM = Flags(engine="slurm")
+IN_SLURM = [
+    ("apptainer", "torch:2", "hint: docker://torch:2"),
+    ("apptainer", "images/a.sif", "absolute path"),
+    ("apptainer", "docker://torch:2", "apptainer pull /SHARED/NAME.sif docker://torch:2"),
+    ("pyxis", "nvcr.io/a:1", "enroot import -o /SHARED/NAME.sqsh docker://nvcr.io/a:1"),
+    ("pyxis", "/images/a.sif", "`engine: apptainer`"),
+    ("charliecloud", "torch:2", "ch-image pull torch:2"),
+]
+
+
+@pytest.mark.parametrize(("engine", "image", "words"), IN_SLURM)
+def test_an_image_that_a_tool_of_a_cluster_does_not_take_is_refused(
+    tmp_path: Path, engine: str, image: str, words: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        node(tmp_path, {"engine": engine, "image": image}, None, SLURM, profile="cpu")
+    assert words in f"{caught.value.message} hint: {caught.value.hint}"
+    assert "t.yaml:1:" in str(caught.value.where)
+
+
+@pytest.mark.parametrize(
+    ("engine", "keys", "words"),
+    [
+        ("apptainer", {"mounts": ["/a,b"]}, "cannot mount /a,b"),
+        ("charliecloud", {"mounts": ["/a:/a:ro"]}, "for reading only"),
+        ("pyxis", {"shm": "8GiB"}, "/dev/shm is that of the machine"),
+    ],
+)
+def test_what_a_tool_of_a_cluster_cannot_do_is_refused(
+    tmp_path: Path, engine: str, keys: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        node(tmp_path, {"engine": engine, "image": "/i", **keys}, None, SLURM, profile="cpu")
+
+
+def test_a_tool_of_a_cluster_is_refused_without_slurm(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="inside of a Slurm job alone"):
+        node(tmp_path, {"engine": "apptainer", "image": "/a.sif"})
+
+
+def test_an_image_may_be_fetched_where_the_job_says_so(tmp_path: Path) -> None:
+    keys = {"engine": "pyxis", "image": "nvcr.io/a:1", "pull": "missing", "user": "root"}
+    words = printed_words(node(tmp_path, keys, None, SLURM, profile="cpu"))
+    assert {"--container-image=nvcr.io/a:1", "--container-remap-root"} <= set(words)
+
+
 def test_kubernetes_has_an_image_of_its_own(tmp_path: Path) -> None:
     keys: dict[str, Any] = {"kubernetes": {"image": "b:2", "workdir": "/w"}, "profile": "cpu"}
     keys |= {"script": "t.py", "env_from": []}
