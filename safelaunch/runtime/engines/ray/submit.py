@@ -33,6 +33,8 @@ def check(request: Mapping[str, Any], environ: Mapping[str, str]) -> None:
     answer = http.ask(address, "/api/jobs/", token=secret, limit=CHECK_LIMIT)
     if isinstance(answer.data, list):
         return
+    if not answer.code:
+        raise UnreachableEngine(f"no Ray answers at {address}: {answer.words}")
     words = f"{address} answers: {answer.words}"
     if answer.code in FORBIDDEN:
         what = "does not accept the token" if secret else "wants a token"
