@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from safelaunch import engines
@@ -30,7 +31,7 @@ from safelaunch.runtime.containers.command_line import (
 from safelaunch.runtime.records import ContainerMachine, ContainerMount, ContainerSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from safelaunch.model import Facts, Host, Job, NodePlan, Profile, Word
 
@@ -176,12 +177,26 @@ def with_folder(container: Container, path: Word) -> Container:
 
 def spec_of(node: NodePlan, home: Word) -> ContainerSpec:
     """Return what the command is made of; `home` is the home folder in the container."""
-    container = node.container
-    if container is None or container.image is None:
+    if node.container is None:
         raise ValueError("the node runs in no container")
+    environ = {
+        name: str(node.env[name].value)
+        for name in VARIABLES
+        if name in node.env and node.env[name].value
+    }
+    return block_spec(node.container, home, node.interpreter.path, environ)
+
+
+def block_spec(
+    container: Container,
+    home: Word,
+    python: Word | None = None,
+    environ: Mapping[str, str] = MappingProxyType({}),
+) -> ContainerSpec:
+    """Return what the command of a block is made of; `python` is the job's own interpreter."""
     return ContainerSpec(
         engine=container.engine or "",
-        image=container.image,
+        image=str(container.image),
         mounts=[
             ContainerMount(
                 source=str(mount.source), target=str(mount.place), read_only=mount.read_only
@@ -191,14 +206,10 @@ def spec_of(node: NodePlan, home: Word) -> ContainerSpec:
         home=str(home),
         shm=container.shm,
         user=container.user,
-        python=str(node.interpreter.path or container.python or PYTHON),
+        python=str(python or container.python or PYTHON),
         pull=container.pull,
         options=list(container.options),
-        environ={
-            name: str(node.env[name].value)
-            for name in VARIABLES
-            if name in node.env and node.env[name].value
-        },
+        environ=dict(environ),
         accelerator=container.accelerator,
     )
 

@@ -44,7 +44,9 @@ def test_an_address_where_no_ray_answers_starts_nothing_and_says_what_to_do(tmp_
     unset = cli_process.run(words, env, tmp_path, 60)
     done = cli_process.run(words, {**env, "RAY_TOKEN": "t"}, tmp_path, 60)
     assert ("RAY_TOKEN is not set" in unset.stderr, unset.returncode) == (True, 2)
-    assert "no Ray answers at http://127.0.0.1:9: Connection refused" in " ".join(done.stderr.split())
+    assert "no Ray answers at http://127.0.0.1:9: Connection refused" in " ".join(
+        done.stderr.split()
+    )
     assert done.returncode == 4
     assert not home.exists()
 

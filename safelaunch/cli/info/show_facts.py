@@ -54,6 +54,29 @@ def lines(facts: dict[str, Any], width: int) -> Iterator[str]:
             yield from wrap(" ".join(text.split()), width, first, indent, break_words=True)
 
 
+def image_lines(facts: dict[str, Any], width: int) -> Iterator[str]:
+    """Yield the lines that show what is in an image on a machine."""
+    packages = facts.get("packages") or {}
+    nccl = [f"{name} {packages[name]}" for name in packages if "nccl" in name]
+    others = [f"{n} {v}" for n, v in packages.items() if n != "torch" and "nccl" not in n]
+    python, engine = facts.get("python"), facts.get("engine")
+    yield escape(f"{facts['host']}: {facts['image']}" + (f", in {engine}" if engine else ""))
+    for label, text in (
+        ("error", facts.get("error")),
+        ("hint", facts.get("hint")),
+        ("image", facts.get("image_id")),
+        ("bash", "yes" if facts.get("bash") else ""),
+        ("python", f"{python['version']}, {python['executable']}" if python else ""),
+        ("torch", packages.get("torch") or ("none" if python else "")),
+        ("nccl", ", ".join(nccl)),
+        ("packages", ", ".join(others)),
+        *(("note", note) for note in facts.get("notes") or ()),
+    ):
+        if text:
+            first = f"{label:<{_LABEL}}  "
+            yield from wrap(str(text), width, first, " " * len(first), break_words=True)
+
+
 # -- the machine -----------------------------------------------------------------------------------
 
 

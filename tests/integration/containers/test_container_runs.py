@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +68,18 @@ def test_a_job_runs_as_the_user_and_gets_its_secret(place: Place, box: Engine) -
     place.ended(run)
     home = place.home / "container-home"
     assert f"me {os.getuid()} {home} {SECRET}" in place.wait_for_text(run, "me")
+
+
+def test_facts_look_inside_the_image(place: Place, box: Engine) -> None:
+    own = block(box.name)
+    image = str(own.pop("image"))
+    hosts = {"hosts": {"localhost": {"container": {**own, "image": "localhost/none:1"}}}}
+    place.home.mkdir(parents=True, exist_ok=True)
+    (place.home / "hosts.yaml").write_text(json.dumps(hosts))
+    (facts,) = place.json("facts", "--container", image)["hosts"]
+    assert (facts["engine"], facts["bash"]) == (box.name, True)
+    assert facts["python"]["version"] == sys.version.split()[0]
+    place.cli("facts", "--container", "localhost/none:1", code=3)
 
 
 def test_a_secret_is_in_no_command_environment_or_file_of_the_engine(

@@ -115,7 +115,9 @@ def test_an_address_that_is_no_ray_is_named_with_its_answer(
 def test_an_address_that_speaks_no_http_is_named(ray: RecordedHttp) -> None:
     with pytest.raises(UnreachableEngine, match=r"SSL|EOF"):
         submit.check({"cluster": ray.address.replace("http:", "https:")}, {})
-    with pytest.raises(UnreachableEngine, match="no Ray answers at http://127.0.0.1:9: Connection refused"):
+    with pytest.raises(
+        UnreachableEngine, match=r"no Ray answers at http://127\.0\.0\.1:9: Connection refused"
+    ):
         submit.check({"cluster": "http://127.0.0.1:9"}, {})
 
 
