@@ -58,6 +58,9 @@ EXAMPLES = {
     ),
     "areal-v1-spmd": Example("examples/areal/v1-spmd.yaml", ("examples/math/gsm8k_rl.py",)),
     "swift-sft": Example("examples/ms-swift/sft.yaml"),
+    "swift-docker": Example(
+        "examples/ms-swift/docker.yaml", beside=("examples/ms-swift/sft.yaml",)
+    ),
     "swift-rlhf": Example("examples/ms-swift/rlhf.yaml"),
     "swift-rollout": Example("examples/ms-swift/rollout.yaml"),
     "minionerec-sft": Example("examples/minionerec/sft.yaml", ("sft.py",)),
