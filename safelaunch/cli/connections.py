@@ -42,6 +42,19 @@ def resolver(hosts_path: str | None, *, may_prompt: bool, step: Sequence[str] = 
     )
 
 
+def local_pool(hosts_path: str | None, step: Sequence[str] = ()) -> HostPool:
+    """Return agents of this machine, or by the words of a `step` of another one, without SSH."""
+    from safelaunch.remote.host_pool import HostPool
+    from safelaunch.remote.local_session import LocalResolver
+
+    resolver = LocalResolver(
+        store.home(os.environ), os.environ, hosts_path=hosts_path, report=say, step=step
+    )
+    pool = HostPool(resolver)
+    click.get_current_context().call_on_close(pool.close)
+    return pool
+
+
 def host_pool(
     hosts_path: str | None, *, may_prompt: bool = True, step: Sequence[str] = ()
 ) -> HostPool:

@@ -39,6 +39,7 @@ _LABEL = 22  # columns of a check's name
 @shared.profile_option
 @shared.set_option
 @click.option("--hosts", "hosts_path", metavar="FILE", help="Hosts file instead of your own.")
+@shared.engine_option
 @click.option("--container", metavar="IMAGE", help="Check the job in a container of this image.")
 @click.option("--smoke", is_flag=True, help="Check the job with its `smoke:` block applied.")
 @click.option("--deep", is_flag=True, help="Also import torch; check its versions and GPUs.")
@@ -68,13 +69,15 @@ def command(job: tuple[str, ...], **options: Any) -> int:
 
         pool = host_pool(path)
     engine_results: list[CheckResult] = []
-    if pool is not None and context.plan is not None and context.plan.engine is not None:
+    if _has_cluster(context):
         from safelaunch.cli.check import cluster
+        from safelaunch.cli.connections import local_pool
 
-        engine_results, nodes = cluster.ask(context, pool, path)
-        if nodes is None:
-            return _finish(engine_results, context, options)
-        pool = nodes
+        plan, own = cluster.plan_of(context), pool or local_pool(path)
+        if plan is not None:
+            engine_results, pool = cluster.ask(context, plan, own, path)
+            if pool is None:
+                return _finish(engine_results, context, options)
     answers = ask_checks.ask(context, SavedFacts(home, say), pool, deep=options["deep"])
     has_host_errors = any(isinstance(answer, HostError) for answer in answers)
     if (
@@ -97,6 +100,12 @@ def command(job: tuple[str, ...], **options: Any) -> int:
     return code
 
 
+def _has_cluster(context: CheckContext) -> bool:
+    """Whether an engine may choose the machines, which is to be asked."""
+    plan = context.plan
+    return any(host.entry.slurm for host in context.hosts) if plan is None else bool(plan.engine)
+
+
 def _finish(results: Sequence[CheckResult], context: CheckContext, options: dict[str, Any]) -> int:
     """Print the results; return the exit code of the command."""
     if options["as_json"]:
@@ -117,6 +126,8 @@ def _context(
     names = options["names"]
     machines.refuse_local(names)
     if not files and not line:
+        if options["engine"] is not None:
+            raise ConfigError("`--on` without a job", hint="--host NAME asks a login node")
         from safelaunch.remote.session import load_hosts
 
         hosts = load_hosts(home, path)
@@ -127,10 +138,14 @@ def _context(
         options["hosts_path"],
         smoke=options["smoke"],
         container=options["container"],
+        engine=options["engine"],
         only_checked=True,
     )
     resolved = None if names else resolve_target(files, line, flags)
-    if resolved is None or resolved.job.hosts not in ((), (hosts_file.LOCAL,)):
+    is_here = resolved is not None and (
+        resolved.job.engine is not None or resolved.job.hosts in ((), (hosts_file.LOCAL,))
+    )
+    if resolved is None or not is_here:
         hosts_path = options["hosts_path"] or hosts_file.default_path(home)
         flags = flags._replace(remote=True, hosts=names, hosts_file=hosts_path)
         resolved = resolve_target(files, line, flags)

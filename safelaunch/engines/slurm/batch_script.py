@@ -53,9 +53,9 @@ def _srun(plan: Plan, block: Slurm, submission: Submission) -> list[str]:
     22.05 srun does not inherit --cpus-per-task (its release notes). --export is said again for
     sites that set SLURM_EXPORT_ENV. All ranks of a node share its GPUs, so that none is bound.
     """
-    nodes, first = plan.topology.nodes, plan.nodes[0]
+    nodes, first = plan.topology.nodes, next(iter(plan.nodes), None)
     python, own, before = quote(submission.python), list[str](), list[str]()
-    if first.container is not None:
+    if first is not None and first.container is not None:
         own = [quote(word) for word in container.srun_options(first.container, submission.facts)]
         before = _lines(container.command(first.container, submission.facts))
         python = quote(container.interpreter(first, submission.facts))

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from safelaunch.engines.slurm.batch_script import sbatch_script, submit_line
 from safelaunch.engines.slurm.directives import directives
 from safelaunch.engines.submission import PLACEHOLDERS, Submission
-from safelaunch.model import Slurm
+from safelaunch.model import Plan, Slurm, Topology
 from safelaunch.runtime.engines.slurm import NAME
-
-if TYPE_CHECKING:
-    from safelaunch.model import Plan
 
 NODE_LIMIT = 20  # seconds in which a node must be free for a look at it
 # what says which nodes a job gets, and how much of them
@@ -33,6 +30,22 @@ def trial_request(plan: Plan, *, is_quick: bool = False) -> dict[str, Any]:
         "prefix": list(block.prefix) if isinstance(block, Slurm) else [],
         "quick": is_quick,
     }
+
+
+def plan_of_block(block: Slurm) -> Plan:
+    """Return a plan of no program, with which a cluster is asked without a job."""
+    return Plan(
+        name="check",
+        launcher="command",
+        profile=None,
+        job_file="",
+        log=None,
+        topology=Topology(),
+        ranks_log=False,
+        nodes=(),
+        warnings=(),
+        engine=block,
+    )
 
 
 def node_step(plan: Plan) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from safelaunch.config.hosts_file import reader as hosts_file
 from safelaunch.errors import HostError, StartError, did_you_mean
 from safelaunch.hostfacts.saved import ProbeOptions
 from safelaunch.model import Slot
-from safelaunch.remote.hosts.probe_facts import probe_host, probe_local
+from safelaunch.remote.hosts.probe_facts import active_python, probe_host, probe_local
 from safelaunch.remote.parallel import together
 from safelaunch.script import quote
 
@@ -41,7 +41,10 @@ def ask(
     def ask_host(index: int) -> HostReply | HostError:
         host, questions = context.hosts[index], questions_of[index]
         request = run.request(host, questions)
-        options = ProbeOptions(host.interpreter, deep)
+        python = host.interpreter
+        if python is None and context.is_local:  # also on a node, which has the same files
+            python = active_python(context.environ)
+        options = ProbeOptions(python, deep)
         if pool is None:
             answer = probe_local(saved, options, context.environ, **request)
         else:

@@ -288,6 +288,13 @@ def test_a_check_looks_at_a_node_and_asks_whether_slurm_takes_the_job(place: Pla
     assert checks["interpreter"]["status"] == "ok"
 
 
+def test_a_check_without_a_job_asks_slurm_for_what_the_host_says(place: Place) -> None:
+    checks = results(place)
+    statuses = {name: checks[name]["status"] for name in ("slurm-request", "slurm-node")}
+    assert statuses == {"slurm-request": "ok", "slurm-node": "ok"}
+    assert "interpreter" in checks
+
+
 def test_a_check_of_a_job_that_slurm_does_not_take_names_the_partitions(place: Place) -> None:
     checks = results(place, job(place, WHO), "--set", "slurm.partition=gpus", code=3)
     assert list(checks) == ["slurm-request"]

@@ -179,6 +179,19 @@ def test_what_slurm_refuses_leaves_nothing_and_says_what_there_is(
     assert cluster.queue() == ""
 
 
+@pytest.mark.usefixtures("cluster")
+def test_a_check_on_the_login_node_asks_slurm_and_looks_at_a_node(place: Place) -> None:
+    file = job(place, WHO)
+    answers = place.json("check", "--on", "slurm", "--all", file, code=None)["results"]
+    checks = {answer["id"]: answer["status"] for answer in answers}
+    shown = {name: checks[name] for name in ("slurm-request", "slurm-node", "slurm-shared")}
+    assert set(shown.values()) == {"ok"}
+    assert checks["interpreter"] == "ok"
+    words = ("--set", "slurm.partition=nowhere")
+    refused = place.json("check", "--on", "slurm", file, *words, code=3)["results"]
+    assert [answer["id"] for answer in refused] == ["slurm-request"]
+
+
 def test_a_secret_is_in_nothing_that_slurm_shows(place: Place, cluster: Slurm) -> None:
     place.env["API_KEY"] = "s3cr3t-of-the-test"
     run = submit(place, job(place, FOREVER, 1, env_from=["API_KEY"]))
