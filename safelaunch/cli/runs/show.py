@@ -150,6 +150,8 @@ def _job(run: store.Run, status: Status) -> Iterator[Row]:
     if container is not None:
         digest = container.image_id.partition(":")[2][:12] or container.image_id[:12]
         yield "container", f"{container.engine}, {container.image} ({digest})", 0
+    elif record is not None and record.engine is not None and record.engine.image:
+        yield "container", record.engine.image, 0
     if status.start is not None:
         yield "launcher", "the ranks were started without it (`start: direct`)", 0
     if plan.manual_node is not None:

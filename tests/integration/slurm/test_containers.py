@@ -90,6 +90,7 @@ def test_two_nodes_meet_in_containers_with_the_jobs_variables_alone(
     ranks = {f"[{rank}] rank {rank} of 2 {home} {SECRET[-4:]} None False" for rank in range(2)}
     assert ranks <= lines
     assert place.json("show")["state"] == "succeeded"
+    assert "container" in place.cli("show").stdout
 
 
 @pytest.mark.usefixtures("cluster")
