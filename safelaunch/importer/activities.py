@@ -86,6 +86,7 @@ SHELLS = frozenset(("bash", "sh", "dash"))
 OTHER_SHELLS = frozenset(("zsh", "ksh", "mksh", "fish", "csh", "tcsh"))
 _LONGEST_TEXT = 60  # of a command in a note
 _NO_JOB_MODULES = frozenset(("pip", "venv", "ensurepip", "json.tool", "compileall", "http.server"))
+_STARTS_PROGRAMS = re.compile(r"subprocess|system|popen|exec|spawn|runpy|import sh\b|plumbum|pty")
 _TEXT = re.compile(
     r"(?<![\w./-])(?:[\w./-]*/)?(torchrun|accelerate\s+launch|deepspeed|llamafactory-cli|"
     r"python[\d.]*\s+(?:-u\s+)?(?:-m\s+)?[\w./$\{\}-]*\.?\w+|swift\s+\w+|megatron\s+\w+|srun)\b"
@@ -227,6 +228,15 @@ def starts_job(words: Sequence[str]) -> bool:
 def is_mentioned(text: str) -> bool:
     """Whether a text has a line that would start a job."""
     return _TEXT.search(text) is not None
+
+
+def may_launch(program: str, text: str) -> bool:
+    """Whether a program that reads a text may start a job that the text names.
+
+    Python does so through its modules for that; it may import `deepspeed` for other ends.
+    """
+    is_python = _PYTHON.fullmatch(os.path.basename(program)) is not None
+    return is_mentioned(text) and not (is_python and not _STARTS_PROGRAMS.search(text))
 
 
 # stubs of `--record` for programs that a recording must not start, and that print nothing

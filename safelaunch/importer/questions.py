@@ -73,7 +73,7 @@ def optional_arguments(tree: SyntaxNode) -> frozenset[int]:
     names, values = dict[int, str](), set[tuple[int, int]]()
     for item in (item for node in nodes for item in _assignments(node)):
         word = item.child("Value")
-        own = _parameter(word)
+        own = parameter(word)
         if word is not None and own.isdigit() and not item.has("Append"):
             names.setdefault(int(own), item.text("Name"))
             values.add(word.span)
@@ -90,7 +90,7 @@ def optional_names(tree: SyntaxNode) -> frozenset[str]:
         (item.text("Name"), word.span)
         for node in nodes
         for item in _assignments(node)
-        if (word := item.child("Value")) is not None and _parameter(word) == item.text("Name")
+        if (word := item.child("Value")) is not None and parameter(word) == item.text("Name")
     ]
     spans = {span for _, span in own}
     others = [*tree.walk(spans)] if spans else []
@@ -129,13 +129,13 @@ def _tests_if_empty(node: SyntaxNode, name: str) -> bool:
     for inner in (inner for condition in _condition(node) for inner in condition.walk()):
         words = inner.children("Args")
         for operator, word in pairwise(words):
-            if operator.literal in _EMPTY_TESTS and _parameter(word) == name:
+            if operator.literal in _EMPTY_TESTS and parameter(word) == name:
                 return True
         is_test = inner.kind == "UnaryTest" and inner.text("Op") in _EMPTY_TESTS
-        if is_test and _parameter(inner.child("X")) == name:
+        if is_test and parameter(inner.child("X")) == name:
             return True
         if any(
-            _parameter(word) == name and not other.literal and other.literal is not None
+            parameter(word) == name and not other.literal and other.literal is not None
             for word, other in _comparisons(inner)
         ):
             return True
@@ -177,11 +177,11 @@ def _compared_values(tree: SyntaxNode) -> dict[str, list[str]]:
     values = dict[str, list[str]]()
     for node in tree.walk():
         for item in node.children("Assigns"):
-            own = _parameter(item.child("Value"))
+            own = parameter(item.child("Value"))
             if own.isdigit():
                 names[item.text("Name")] = own
         for word, other in _comparisons(node):
-            name, text = _parameter(word), other.literal or ""
+            name, text = parameter(word), other.literal or ""
             number = name if name.isdigit() else names.get(name)
             if number and re.fullmatch(r"[\w.+/][\w.+/-]*", text):
                 values.setdefault(number, [])
@@ -191,12 +191,12 @@ def _compared_values(tree: SyntaxNode) -> dict[str, list[str]]:
 
 def is_argument_list(word: SyntaxNode) -> bool:
     """Whether a word is `"$@"` or its like."""
-    return _parameter(word) in ("@", "*") and not any(
+    return parameter(word) in ("@", "*") and not any(
         node.has("Exp") or node.has("Slice") or node.has("Repl") for node in word.walk()
     )
 
 
-def _parameter(word: SyntaxNode | None) -> str:
+def parameter(word: SyntaxNode | None) -> str:
     """Return the name in `$x`, `"$x"` or `${x:-y}`; an empty text for other words."""
     parts = word.children("Parts") if word is not None else []
     if len(parts) == 1 and parts[0].kind == "DblQuoted":

@@ -119,7 +119,7 @@ class Recording:
         elif kind == "escaped":
             self._refuse(f"`{words[0]}` starts itself, and not its stub", line)
         elif kind == "input":
-            if activities.is_mentioned(words[1]):
+            if activities.may_launch(words[0], words[1]):
                 reason = f"a launch in a here-document for `{words[0]}`"
                 self._refuse(reason, line, "import that text as a script of its own")
         elif kind == "elsewhere" and not activities.is_launch(words):

@@ -77,8 +77,8 @@ def undecided(
 
 def _check(effect: effects.Effects, why: Unresolved, line: int) -> None:
     """Refuse branches that nobody can leave out. Raises Stop, or Unresolved for a variable."""
-    if effect.launch or effect.stop:
-        reason = effect.stop or f"whether `{effect.launch}` runs"
+    if effect.launch or effect.stop or effect.exports_all:
+        reason = effect.stop or effect.exports_all or f"whether `{effect.launch}` runs"
         if why.name is not None:
             raise Unresolved(f"{reason} depends on {why.reason}", line, why.name)
         raise Stop(f"{reason} depends on {why.reason}", line)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from safelaunch.importer.findings import Stop, Unresolved, UnresolvedFile
 from safelaunch.importer.syntax import literal_words
 from safelaunch.importer.words import expansion, patterns
+from safelaunch.importer.words.regular_expressions import RegularExpression
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,5 +152,19 @@ def double_brackets(  # noqa: PLR0911 - a return for each kind of node
             return _NUMBERS[operator](
                 expansion.calculate(left, state), expansion.calculate(right, state)
             )
+        if operator == "=~":
+            return _is_in(expansion.text(left, state), right, state)
         return _compare(operator, expansion.text(left, state), expansion.text(right, state), state)
     return bool(expansion.text(node, state))
+
+
+def _is_in(text: str, right: SyntaxNode, state: State) -> bool:
+    """Return what `[[ text =~ expression ]]` says. Raises Unresolved."""
+    unresolved = state.fail("`=~` in a condition")
+    try:
+        expression = RegularExpression(expansion.pattern(right, state), state.budget)
+        result = expression.is_in(text)
+    except (ValueError, Stop):
+        raise unresolved from None
+    state.assign("BASH_REMATCH", state.fail("`BASH_REMATCH`"))
+    return result

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from safelaunch.importer import activities
+from safelaunch.importer import activities, questions
 from safelaunch.importer.shell import programs
 from safelaunch.importer.shell.builtins import BUILTINS, OPTIONS
 from safelaunch.importer.shell.environments import CONDAS
@@ -35,6 +35,7 @@ class Effects:
     stop: str | None = None  # what cannot be left out
     ends: list[int] = field(default_factory=list)  # lines of branches left out, which end it
     forgets: bool = False  # any variable
+    exports_all: str | None = None  # `set -a`
     sources: bool = False  # a file, which may do so too
     folder: bool = False
     folders: list[SyntaxNode] = field(default_factory=list)  # calls of `mkdir`
@@ -47,7 +48,7 @@ class Effects:
 
     @property
     def only_sources(self) -> bool:
-        """Whether files are sourced, and nothing else is changed."""
+        """Whether files are sourced, perhaps between `set -a` and `set +a`, and nothing else."""
         others = (
             self.names, self.launch, self.stop, self.folder, self.interpreter, self.arguments,
             self.patterns, self.forgets,
@@ -55,7 +56,7 @@ class Effects:
         return self.sources and not any(others)
 
 
-def of_nodes(nodes: Iterable[SyntaxNode], state: State) -> Effects:
+def of_nodes(nodes: Sequence[SyntaxNode], state: State) -> Effects:
     """Return the effects of statements, with those of the functions that they call.
 
     Branches that end the script are left out, unless they launch: it is assumed to go on.
@@ -66,7 +67,7 @@ def of_nodes(nodes: Iterable[SyntaxNode], state: State) -> Effects:
 
 
 def _collect(
-    nodes: Iterable[SyntaxNode], state: State, effects: Effects, functions: set[str]
+    nodes: Sequence[SyntaxNode], state: State, effects: Effects, functions: set[str]
 ) -> None:
     for top in nodes:
         ends = [
@@ -84,7 +85,7 @@ def _collect(
             if _leaves_loop(node, loops) or (node.kind == "CallExpr" and node.span in trips):
                 continue
             _variables(node, effects)
-            _command(node, effects, state)
+            _command(node, nodes, effects, state)
             effects.prints = effects.prints or _prints(node)
             name = (literal_words(node) or [""])[0]
             if name in state.functions and name not in functions:
@@ -208,18 +209,28 @@ def _declaration(node: SyntaxNode, effects: Effects) -> None:
     effects.names |= names
     if node.text("Variant") == "export" or "x" in options:
         effects.exports |= names
-    effects.forgets = effects.forgets or any(w is not None and w.literal is None for w in words)
+    others = [word for word in words if word is not None and word.literal is None]
+    if node.text("Variant") == "export" and all(map(_is_output, others)):  # `export $(cat .env)`
+        effects.sources = effects.sources or bool(others)
+    else:
+        effects.forgets = effects.forgets or bool(others)
+
+
+def _is_output(word: SyntaxNode) -> bool:
+    parts = word.children("Parts")
+    return len(parts) == 1 and parts[0].kind == "CmdSubst"
 
 
 _STOPPING = frozenset((
     "break", "continue", "return", "exec", "exit", "trap",
     "export", "declare", "local", "readonly", "typeset",  # behind `command`
 ))  # fmt: skip
+_EXPORTING = (["-a"], ["+a"], ["-o", "allexport"], ["+o", "allexport"])
 _HARMLESS_OPTIONS = re.compile(r"[-+][xvbhm]+|xtrace|verbose|[-+]o")
 
 
 def _command(  # noqa: C901, PLR0912 - a case for each builtin
-    node: SyntaxNode, effects: Effects, state: State
+    node: SyntaxNode, nodes: Sequence[SyntaxNode], effects: Effects, state: State
 ) -> None:
     if node.kind == "FuncDecl":
         effects.stop = effects.stop or f"the function `{node.text('Name')}`"
@@ -231,6 +242,8 @@ def _command(  # noqa: C901, PLR0912 - a case for each builtin
     name, arguments = literal[0], literal[1:]
     is_known = name in BUILTINS or name in state.functions
     effects.writes = effects.writes or (not is_known and programs.may_make_folders(literal))
+    if name == "VALUE" and _is_flag(node, nodes, state):
+        return
     if name == "VALUE" or starts_something(literal, state):
         is_script = script_kind(name, state) == "shell" or name in activities.SHELLS
         effects.only_scripts = effects.only_scripts and is_script
@@ -251,6 +264,8 @@ def _command(  # noqa: C901, PLR0912 - a case for each builtin
         effects.interpreter = True
     elif name == "set" and not _is_option(arguments):
         effects.arguments = True
+    elif name == "set" and arguments in _EXPORTING:
+        effects.exports_all = f"`{' '.join(literal)}`"
     elif name == "set" and not all(map(_HARMLESS_OPTIONS.fullmatch, arguments)):
         effects.stop = effects.stop or f"`{' '.join(literal)}`"
     elif name == "shift":
@@ -259,6 +274,32 @@ def _command(  # noqa: C901, PLR0912 - a case for each builtin
         effects.patterns = True
     elif name in _STOPPING:
         effects.stop = effects.stop or f"`{name}`"
+
+
+_FLAGS = frozenset(("true", "false", ":"))
+
+
+def _is_flag(node: SyntaxNode, nodes: Sequence[SyntaxNode], state: State) -> bool:
+    """Whether a command is `$x`, of which all values in the script are `true` or `false`."""
+    words = node.children("Args")
+    name = questions.parameter(words[0]) if len(words) == 1 else ""
+    variable = state.variables.get(name)
+    before = variable.content if variable is not None else None
+    if not name or (before is not None and before not in _FLAGS):
+        return False
+    values = list[str | None]()
+    for inner in (
+        i for top in (*nodes, *(f.body for f in state.functions.values())) for i in top.walk()
+    ):
+        if inner.kind == "WordIter" and inner.text("Name") == name:
+            return False
+        if literal_words(inner)[:1] and literal_words(inner)[0] in _READERS:
+            return False
+        for item in (*inner.children("Assigns"), *inner.children("Args")):
+            if item.text("Name") == name:
+                word = item.child("Value")
+                values.append(None if word is None or item.has("Append") else word.literal)
+    return bool(values or before) and all(value in _FLAGS for value in values)
 
 
 def _is_option(arguments: Sequence[str]) -> bool:

@@ -16,6 +16,7 @@ from safelaunch.script import quote
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from safelaunch.importer.findings import Note
     from safelaunch.importer.shell.follower import Follower, Item
     from safelaunch.importer.state import State
 
@@ -23,6 +24,7 @@ _MOST_LAUNCHES = 200
 _PLACEHOLDER = re.compile(
     r"<(your|my|path|insert|enter|replace|put|fill|the|model|dataset)[^<>|]*>", re.IGNORECASE
 )
+_AS_IT_IS = f"{USER}: make it before the start, or it goes on without"
 _SUCCEEDING = ("echo", "printf", "sleep", "clear", "date")
 
 
@@ -56,10 +58,21 @@ def other_program(
         if name in _SUCCEEDING:
             state.status = 0
         return
+    _act(follower, action, shown, line, state)
+
+
+def _act(follower: Follower, action: Note, shown: list[str], line: int, state: State) -> None:
+    """Note a program that does something, and let `setup:` do it where it can."""
+    if shown[0] == "mkdir" and not make_folders(shown[1:], state):
+        if follower.guards or "errexit" in state.options:
+            raise Stop("`mkdir` below a folder that is not there", line)
+        text = f"{action.text} below one that is not there: `{activities.describe(shown)}`"
+        follower.findings.note(line, text, _AS_IT_IS)
+        return
     state.status = 0
     is_left = action.outcome == SETUP and not _set_up(shown, state)
     outcome = f"{USER}: before the start" if is_left else action.outcome
-    follower.findings.note(line, f"{action.text}: `{text}`", outcome)
+    follower.findings.note(line, f"{action.text}: `{activities.describe(shown)}`", outcome)
 
 
 def _take_input(name: str, state: State, *, is_known: bool) -> None:
@@ -72,8 +85,6 @@ def _take_input(name: str, state: State, *, is_known: bool) -> None:
 
 def _set_up(shown: list[str], state: State) -> bool:
     """Let `setup:` run a program; False where the script does not say all of its words."""
-    if shown[0] == "mkdir":
-        make_folders(shown[1:], state)
     if "VALUE" in shown or any(CALLER_VALUE in word for word in shown):
         return False
     names = [word for word in shown[1:] if not word.startswith("-")]
@@ -88,20 +99,23 @@ def add_setup(line: SetupLine, state: State) -> None:
         state.setup = (*state.setup, line)
 
 
-def make_folders(words: Sequence[str], state: State) -> None:
-    """Remember the folders that `mkdir` makes. Raises Stop where it cannot make them."""
+def make_folders(words: Sequence[str], state: State) -> bool:
+    """Remember the folders that `mkdir` makes; False where one above them is not there."""
     if not isinstance(state.folder, str):
-        return
+        return True
     names = [os.path.join(state.folder, n) for n in words if not n.startswith("-")]
     paths = {os.path.normpath(name) for name in names}
     parents = {os.path.dirname(path) for path in paths}
+    with_parents = any(option.startswith("-") and "p" in option for option in words)
+    if not with_parents and not all(
+        os.path.isdir(path) or path in state.folders for path in parents - paths
+    ):
+        return False
     state.folders.update(paths)
-    if any(option.startswith("-") and "p" in option for option in words):
-        while parents := {path for path in parents if not os.path.isdir(path)} - state.folders:
-            state.folders.update(parents)
-            parents = {os.path.dirname(path) for path in parents}
-    elif not all(os.path.isdir(path) or path in state.folders for path in parents):
-        raise Stop("`mkdir` below a folder that is not there", state.line)
+    while parents := {path for path in parents if not os.path.isdir(path)} - state.folders:
+        state.folders.update(parents)
+        parents = {os.path.dirname(path) for path in parents}
+    return True
 
 
 def launch(follower: Follower, items: Sequence[Item], line: int, state: State) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from typing import TYPE_CHECKING
 
 from safelaunch.importer.activities import SHOWS, describe, find_action
@@ -236,15 +237,42 @@ def _ended(lines: list[str]) -> str:
 
 
 def _cut(arguments: list[str], text: str, _state: State) -> str:
+    """Return what `cut -d/ -f2-` prints: fields of each line, in their order."""
     joined = "\0".join(arguments)
-    match = re.fullmatch(r"-d\0?(.)\0-f\0?(\d+)|-f\0?(\d+)\0-d\0?(.)", joined, re.DOTALL)
+    match = re.fullmatch(r"-d\0?(.)\0-f\0?([\d,-]+)|-f\0?([\d,-]+)\0-d\0?(.)", joined, re.DOTALL)
     if match is None or match[1] == "\0":
         raise ValueError(arguments)
-    delimiter, number = match[1] or match[4], int(match[2] or match[3])
+    delimiter, ranges = match[1] or match[4], _ranges(match[2] or match[3])
     rows = [line.split(delimiter) for line in _lines(text)]
-    return _ended(
-        [r[0] if len(r) == 1 else r[number - 1] if number <= len(r) else "" for r in rows]
-    )
+    return _ended([delimiter.join(_fields(row, ranges)) for row in rows])
+
+
+def _fields(row: list[str], ranges: list[tuple[int, int]]) -> list[str]:
+    """Return the fields in ranges; all of a line without the delimiter."""
+    if len(row) == 1:
+        return row
+    return [
+        item for at, item in enumerate(row, 1) if any(first <= at <= last for first, last in ranges)
+    ]
+
+
+def _ranges(text: str) -> list[tuple[int, int]]:
+    """Return the ranges of `1,3-4,6-`."""
+    pairs = [part.partition("-") for part in text.split(",")]
+    ranges = [
+        (int(first or 1), int(last) if last else sys.maxsize if dash else int(first))
+        for first, dash, last in pairs
+        if first or last
+    ]
+    if len(ranges) < len(pairs) or any(not 0 < first <= last for first, last in ranges):
+        raise ValueError(text)
+    return ranges
+
+
+def _rev(arguments: list[str], text: str, _state: State) -> str:
+    if arguments:
+        raise ValueError(arguments)
+    return _ended([line[::-1] for line in _lines(text)])
 
 
 def _head(arguments: list[str], text: str, _state: State) -> str:
@@ -265,7 +293,7 @@ def _count(arguments: list[str]) -> int:
 
 def _sed(arguments: list[str], text: str, _state: State) -> str:
     """Return what `sed s/x/y/g` with plain characters prints."""
-    (script,) = _plain(arguments)
+    (script,) = _plain(arguments[1:] if arguments[:1] == ["-e"] else arguments)
     end = re.fullmatch(r"s(.)([,:;/ ])\$\1\1", script)
     if end is not None and end[1] != end[2]:
         return _ended([line.removesuffix(end[2]) for line in _lines(text)])
@@ -350,6 +378,7 @@ def _cat(arguments: list[str], text: str, _state: State) -> str:
 FILTERS: dict[str, Program] = {
     "tr": _tr, "wc": _wc, "cut": _cut, "head": _head, "tail": _tail, "sed": _sed, "awk": _awk,
     "grep": _grep, "cat": _cat, "sort": _sort, "uniq": _uniq, "paste": _paste,
+    "rev": _rev,
 }  # fmt: skip
 PROGRAMS: dict[str, Program] = {
     **FILTERS,

@@ -141,7 +141,8 @@ def _here_document(redirect: SyntaxNode, statement: SyntaxNode, state: State) ->
     command = statement.child("Cmd")
     program = ((literal_words(command) if command is not None else []) or [""])[0]
     to_file = any(r.text("Op") in _TO_FILE for r in statement.children("Redirs"))
-    if activities.is_mentioned(text) and (to_file or program not in ("cat", "read", ":")):
+    may_launch = activities.is_mentioned(text) if to_file else activities.may_launch(program, text)
+    if may_launch and (to_file or program not in ("cat", "read", ":")):
         raise Stop(
             f"a launch in a here-document for `{program}`",
             redirect.line,

@@ -21,7 +21,7 @@ _LONGEST = 10_000
 _BRACKET_PARTS = 1000
 
 
-class _Bracket(NamedTuple):
+class Bracket(NamedTuple):
     """`[a-c]`: what one character may be."""
 
     is_negated: bool
@@ -41,7 +41,7 @@ class ShellPattern:
         if len(characters) > _LONGEST:
             raise Stop(f"a pattern of more than {_LONGEST:,} characters", 0)
         self._budget = budget
-        self._tokens: list[str | _Bracket | None] = []  # None: any character
+        self._tokens: list[str | Bracket | None] = []  # None: any character
         self._stars: set[int] = set()  # places before which a star stands
         self._parse(characters)
         self._make_masks()
@@ -62,16 +62,16 @@ class ShellPattern:
             elif char == "?":
                 self._tokens.append(None)
             else:
-                bracket, at = _bracket(pattern, at)
+                bracket, at = bracket_class(pattern, at)
                 self._tokens.append(bracket)
 
     def _make_masks(self) -> None:
         self._loops = sum(1 << at for at in self._stars)
         self._any = sum(1 << at for at, token in enumerate(self._tokens) if token is None)
         self._plain: dict[str, int] = {}
-        self._brackets: list[tuple[int, _Bracket]] = []
+        self._brackets: list[tuple[int, Bracket]] = []
         for at, token in enumerate(self._tokens):
-            if isinstance(token, _Bracket):
+            if isinstance(token, Bracket):
                 self._brackets.append((1 << at, token))
             elif token is not None:
                 self._plain[token] = self._plain.get(token, 0) | 1 << at
@@ -149,7 +149,7 @@ class ShellPattern:
         return max(self.ends(text[i] for i in range(at, len(text))), default=None)
 
 
-def _bracket(pattern: Sequence[Character], at: int) -> tuple[str | _Bracket, int]:
+def bracket_class(pattern: Sequence[Character], at: int) -> tuple[str | Bracket, int]:
     """Return the class behind `[`, and where the pattern goes on; a lone `[` is itself."""
     start = at
     negated = at < len(pattern) and pattern[at][0] in "!^" and not pattern[at][1]
@@ -177,4 +177,4 @@ def _bracket(pattern: Sequence[Character], at: int) -> tuple[str | _Bracket, int
             del rest[:2]
         else:
             characters.add(char)
-    return _Bracket(negated, frozenset(characters), tuple(ranges)), at + 1
+    return Bracket(negated, frozenset(characters), tuple(ranges)), at + 1

@@ -357,6 +357,14 @@ def test_what_else_a_script_does_is_noted_with_its_line(
     assert note in notes
 
 
+def test_python_that_imports_a_launcher_starts_nothing(place: Path) -> None:
+    script = place / "work" / "script.sh"
+    script.write_text("python - <<'PY'\nimport deepspeed\nPY\npython t.py\n")
+    findings = followed(script, place)
+    assert [launch.words for launch in findings.launches] == [("python", "t.py")]
+    assert (1, "runs `python -`", "left to you") in findings.notes
+
+
 @pytest.mark.parametrize(
     "text",
     ["tmux new -d 'torchrun a.py'", "sbatch --wrap='python a.py'", "flock l -c 'torchrun a.py'"],
