@@ -23,6 +23,7 @@ _EXAMPLE = (
     r"(?i)<[^<>]*>|x{3,}|\*{3,}|\.{3,}|(insert|put|your|my)[-_ ].*(key|token|secret)([-_ ]here)?"
     r"|((add|enter|input|insert|paste|put|use) )?your( [a-z]+)+"
 )
+_COUNT = r"-?\d{1,7}(\.\d{1,3})?"  # of a tokenizer's tokens
 INT = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 
 
@@ -101,7 +102,7 @@ def _is_utf8(text: str) -> bool:
 
 def check_secret(key: str, node: Node) -> None:
     """Refuse a password, token or key that a file holds under such a name."""
-    if is_secret_name(key) and holds_secret(node):
+    if is_secret(key, node):
         name = re.sub(r"[^A-Z0-9]+", "_", re.sub(r"^export\s+", "", key).upper())
         raise ConfigError(
             f"`{key}`: a secret does not belong in a file",
@@ -111,12 +112,21 @@ def check_secret(key: str, node: Node) -> None:
         )
 
 
-def holds_secret(node: Node) -> bool:
+def is_secret(name: str, node: Node) -> bool:
+    """Whether a value under a name is a password, token or key; 8 of `--lowres_token 8` is none."""
+    if not is_secret_name(name):
+        return False
+    value = node.items[0] if node.kind == "list" and len(node.items) == 1 else node
+    is_count = value.kind == "scalar" and re.fullmatch(_COUNT, value.text)
+    return not (is_count and name.endswith("token")) and _holds_secret(node)
+
+
+def _holds_secret(node: Node) -> bool:
     """Whether a value under the name of a secret is one; `$NAME`, `EMPTY`, `<token>` are not."""
     if node.kind == "list":
         # an example without quotes is several words
         is_example = re.fullmatch(_EXAMPLE, " ".join(item.text for item in node.items))
-        return not is_example and any(holds_secret(item) for item in node.items)
+        return not is_example and any(_holds_secret(item) for item in node.items)
     if node.kind == "map" or node.is_null:
         return False
     text = node.text

@@ -43,8 +43,8 @@ _HEAD = r"""#!{bash} -p
 given=$PATH
 PATH=/usr/bin:/bin:/usr/sbin:/sbin
 name=${{0##*/}}
-shown=$0
-case $0 in {place}/stubs/*) shown={named} ;; esac
+shown=$0 called=$0
+case $0 in {place}/stubs/*) shown={named} called=$name ;; esac
 record() {{
   local f={place}/calls/$$.$RANDOM
   {{ printf '%s\0' "$1" "$PWD" $(($# - 1)) "${{@:2}}"; cat /proc/$$/environ; }} >"$f.part"
@@ -100,7 +100,7 @@ if is_asked; then
   answer "$@" && exit 0
   kind=asked
 fi
-record "$kind" "$name" "$@"
+record "$kind" "$called" "$@"
 """
 )
 _NO_OP = (
@@ -193,7 +193,7 @@ for word; do
   case ${{word##*/}} in {launchers})
     [[ ${{word##*/}} == python* ]] && is_code "${{@:at + 1}}" && break
     is_asked && break
-    record call "$name" "$@"
+    record call "$called" "$@"
     exit 0 ;;
   esac
 done
@@ -217,7 +217,7 @@ elif [[ $code == 0 ]]; then
   PATH=$given
   exec -a "$shown" {real} "$@"
 fi
-record call "$name" "$@"
+record call "$called" "$@"
 """
 )
 

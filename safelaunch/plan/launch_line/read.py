@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch import launchers
 from safelaunch.config.schema.files import JOB
-from safelaunch.config.schema.text_checks import holds_secret
+from safelaunch.config.schema.text_checks import is_secret
 from safelaunch.config.topology.nodes import read_topology
 from safelaunch.config.yaml_io.node import Node, mapping
 from safelaunch.environ import PROCESS_GROUP, RANK_NAMES, inherited, matches, rank_values
 from safelaunch.launchers.flag_table import PASTED_LINE
 from safelaunch.plan.launch_line import nodes
 from safelaunch.plan.launch_line.parse import parse_line
-from safelaunch.secrets_in_text import is_secret_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -125,7 +124,7 @@ def split_secrets(tree: Node) -> tuple[Node, dict[str, str]]:
     """Return the keys with `env_from` for the secrets of `env`, and the values of those."""
     env = tree.get("env")
     items = env.items if env is not None else ()
-    secrets = {k.text: v.text for k, v in items if is_secret_name(k.text) and holds_secret(v)}
+    secrets = {k.text: v.text for k, v in items if is_secret(k.text, v)}
     if not secrets:
         return tree, {}
     public = {key.text: value for key, value in items if key.text not in secrets}

@@ -103,7 +103,8 @@ def test_a_launcher_by_its_absolute_path_is_recorded(run: Record, tmp_path: Path
     program.parent.mkdir()
     program.write_text("#!/bin/sh\ntouch started\n")
     program.chmod(0o755)
-    assert [w[0] for w in words(run(f"{program} t.py\n"))] == ["torchrun"]
+    assert words(run(f"{program} t.py\n")) == [(str(program), "t.py")]
+    assert words(run("/usr/bin/python3 t.py\n")) == [("/usr/bin/python3", "t.py")]
 
 
 def test_what_answered_nothing_is_named(run: Record) -> None:
@@ -716,7 +717,10 @@ def test_a_launcher_by_a_path_that_is_not_here_is_recorded(run: Record) -> None:
     findings = run(
         "PY=/gone-of-a-test/bin/python\n$PY t.py\nA=1 nohup /gone-of-a-test/e/torchrun u.py\n"
     )
-    assert words(findings) == [("python", "t.py"), ("torchrun", "u.py")]
+    assert words(findings) == [
+        ("/gone-of-a-test/bin/python", "t.py"),
+        ("/gone-of-a-test/e/torchrun", "u.py"),
+    ]
     assert [(n.line, n.text) for n in findings.notes] == [
         (2, "starts `/gone-of-a-test/bin/python`, which is not here"),
         (3, "starts `/gone-of-a-test/e/torchrun`, which is not here"),

@@ -516,6 +516,8 @@ def test_a_refused_secret_is_not_repeated(project: Project) -> None:
     [
         "args: {PAD_TOKEN: '<pad>', max_tokens: 5, tokenizer: x, eos_token: y, token_ids: [1]}",
         "args: {api_key: EMPTY, use_token: true, hub_token: null}",
+        "args: [--lowres_token, '8', --aux_token=-1, --drop.per.token, '0.25']",
+        "args: {lowres_token: 8}",
         "args: [--max_new_tokens, '5', --key, a, --api_key, --next]",
         "env: {OPENAI_API_KEY: EMPTY, TOKENIZERS_PARALLELISM: false, HF_TOKEN: null}",
         "setup: [export HF_TOKEN=$(cat token), 'export API_KEY=`cat key`', PASSWORD=$P true]",
