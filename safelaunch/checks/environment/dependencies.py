@@ -45,6 +45,9 @@ _REPLACED = "nvidia-"
 # A program has other uses for the rest, such as timm (transformers 4.57.6: timm<=1.0.19, for models
 # of its own), and torch says which Triton (deepspeed 0.17.6: triton==2.1.0, for its own kernels).
 _INTEGRATIONS = frozenset(RECORDED) - {"triton"}
+# These only hand data over to the libraries of their extras: safetensors 0.8.0, torch>=2.4, loads
+# and saves with torch 2.1.2 (2026-11-28).
+_DATA = frozenset(("safetensors", "datasets", "huggingface-hub"))
 
 
 class Wish(NamedTuple):
@@ -162,6 +165,7 @@ def _wishes(
             name = normalize(requirement.name)
             is_active = _applies(requirement, environment, {"", *extras[by]})
             is_optional = not is_active and name in roots and name in _INTEGRATIONS
+            is_optional = is_optional and by not in _DATA
             if not is_active and not (is_optional and _applies(requirement, environment, {name})):
                 continue
             wishes.setdefault(name, []).append(Wish(by, requirement.specifier, is_optional))

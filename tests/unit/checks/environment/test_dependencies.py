@@ -34,9 +34,11 @@ MET = {
     "filelock": "3.19", "huggingface-hub": "0.35.0", "numpy": "2.2.0", "tokenizers": "0.22.1",
     "pyarrow": "21.0.0", "fsspec": "2025.3.0",
 }  # fmt: skip
+SAFETENSORS = ['torch>=2.4; extra == "torch"']
 DEEPSPEED = ["hjson", 'triton==2.1.0; extra == "triton"']
 REQUIRES = {
     "trl": TRL, "transformers": TRANSFORMERS, "datasets": DATASETS, "deepspeed": DEEPSPEED,
+    "safetensors": SAFETENSORS,
 }  # fmt: skip
 
 
@@ -140,6 +142,8 @@ SILENT = {
     "of an extra that nobody uses": ("import trl\n", {"vllm": "0.6.0", "ruff": "0.9"}),
     "of the triton that torch has": ("import deepspeed, triton\n",
                                      {"deepspeed": "0.17.6", "hjson": "3", "triton": "3.4.0"}),
+    "of a torch for files alone": ("import safetensors, torch\n",
+                                   {"safetensors": "0.8.0", "torch": "2.1.2"}),
     "of an extra for other models": ("import transformers, timm\n", {"timm": "1.0.31"}),
 }  # fmt: skip
 
