@@ -177,6 +177,7 @@ class MissingFolder(Unresolved):
     """The current folder behind a `cd` to one that is not there."""
 
     path = ""
+    target = ""  # as the script names it
 
 
 class Stop(Exception):  # noqa: N818 - the end of an import, no error of safelaunch

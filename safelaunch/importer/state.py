@@ -178,6 +178,11 @@ class State:
         finally:
             self.different = before
 
+    @property
+    def may_return(self) -> bool:
+        """Whether `return` ends something: a function, or a file that is sourced."""
+        return bool(self.scopes) or self.sources != (self.script,)
+
     def where(self) -> str:
         """Return the current folder. Raises Unresolved."""
         if isinstance(self.folder, Unresolved):

@@ -170,7 +170,7 @@ def _cd(arguments: list[str], state: State) -> None:
         state.folder = os.path.realpath(path) if is_physical else path
     else:
         state.folder = MissingFolder(f"no folder `{target}` to change to", state.line)
-        state.folder.path = path
+        state.folder.path, state.folder.target = path, target
 
 
 def _pushd(arguments: list[str], state: State) -> None:
@@ -426,6 +426,9 @@ def _exit(arguments: list[str], state: State) -> None:
 
 
 def _return(arguments: list[str], state: State) -> None:
+    if not state.may_return:  # as in `return 1 2>/dev/null || exit 1`
+        state.status = 2
+        return
     state.status = int(arguments[0]) % 256 if arguments and arguments[0].isdigit() else state.status
     raise Return
 

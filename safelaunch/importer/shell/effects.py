@@ -342,6 +342,12 @@ def ends_script(
         return command.has("Then") and _ends_all(command, state, callers)
     if command.kind == "Block":
         return ends_script(command.children("Stmts"), state, callers)
+    left, right = command.child("X"), command.child("Y")
+    if command.kind == "BinaryCmd" and left is not None and right is not None:
+        is_else = command.text("Op") == "||" and not state.may_return
+        inner = left.child("Cmd") if is_else else None
+        is_return = inner is not None and literal_words(inner)[:1] == ["return"]
+        return is_return and ends_script([right], state, callers)
     literal = literal_words(command)
     if literal[:1] == ["exit"]:
         return True

@@ -455,13 +455,15 @@ class _Interpreter:
         Where its failure decides what runs, or a program may have made it, that is not known.
         """
         missing = state.folder
-        if not isinstance(missing, MissingFolder) or self.guards or state.writers:
+        if not isinstance(missing, MissingFolder):
             return
-        text = f"changes to `{items[-1]}`, which is not there"
+        if self.guards:
+            state.status, self.doubt = None, missing
+            return
+        text = f"changes to `{missing.target}`, which is not there"
         if "errexit" in state.options:
-            state.folder = missing.path
-            self.findings.note(state.line, text, f"{ASSUMED} to be there at the start")
-        elif os.path.isabs(str(items[-1])) and isinstance(before, str):
+            self._assume_folder(missing, state.line, state)
+        elif not state.writers and os.path.isabs(str(items[-1])) and isinstance(before, str):
             state.folder, state.last_folder, state.status = before, last, 1
             self.findings.note(state.line, text, f"{ASSUMED} absent: it goes on in `{before}`")
 
@@ -528,7 +530,7 @@ class _Interpreter:
         if operator in ("|", "|&"):
             self._pipe(left, right, state)
             return
-        self.conditions([left], state)
+        self._left(left, right, operator, state)
         if state.status is None:
 
             def go_on() -> None:
@@ -540,6 +542,23 @@ class _Interpreter:
             branches.undecided(self, [follow_right, rest], state, self.doubt, left)
         elif (state.status == 0) == (operator == "&&"):
             self.statement(right, state)
+
+    def _left(self, left: SyntaxNode, right: SyntaxNode, operator: str, state: State) -> None:
+        """Follow the left side of `&&` or `||`; `cd x || exit` goes on only where `x` is there."""
+        before, line = state.folder, left.line
+        self.conditions([left], state)
+        missing, command = state.folder, left.child("Cmd")
+        words = literal_words(command) if command is not None else []
+        is_change = words[:1] == ["cd"] and missing is not before
+        if operator == "||" and is_change and effects.is_end([right], state):
+            if isinstance(missing, MissingFolder):
+                self._assume_folder(missing, line, state)
+
+    def _assume_folder(self, missing: MissingFolder, line: int, state: State) -> None:
+        """Go on in a folder without which the script would have ended."""
+        state.folder, state.status = missing.path, 0
+        text = f"changes to `{missing.target}`, which is not there"
+        self.findings.note(line, text, f"{ASSUMED} to be there at the start")
 
     def _pipe(self, left: SyntaxNode, right: SyntaxNode, state: State) -> None:
         inner = state.fork()

@@ -48,6 +48,7 @@ python p.py
     "arguments-split.sh": "X='a,b c'\npython t.py $X\n",
     "arguments.sh": "set -- p q\n",
     "shifts.sh": "shift\n",
+    "returns.sh": "python a.py\nreturn 5\npython b.py\n",
 }
 SCRIPTS, REFUSED = snippets("followed.txt"), snippets("refused.txt")
 
@@ -309,9 +310,20 @@ def test_a_script_that_needs_files_of_a_folder_above_it_is_followed_from_there(
     assert findings.notes[0].outcome == "assumed that `jobs` is where it is started"
 
 
-def test_a_folder_without_which_set_e_ends_the_script_is_assumed_to_be_there(place: Path) -> None:
+@pytest.mark.parametrize(
+    "line",
+    [
+        "set -e; cd nowhere/a",
+        "set -e; tar -xf a.tar && ./unpack; cd nowhere/a",
+        "cd nowhere/a || exit",
+        "./unpack; cd nowhere/a || { echo gone; exit 1; }",
+    ],
+)
+def test_a_folder_without_which_a_script_ends_is_assumed_to_be_there(
+    line: str, place: Path
+) -> None:
     script = place / "work" / "script.sh"
-    script.write_text("set -e\ncd nowhere/a\npython t.py")
+    script.write_text(f"\n{line}\npython t.py")
     findings = followed(script, place)
     assert [launch.folder for launch in findings.launches] == [f"{place}/work/nowhere/a"]
     text = "changes to `nowhere/a`, which is not there"
