@@ -61,7 +61,9 @@ def _output(operator: str, word: SyntaxNode | None, state: State) -> None:
         path = os.path.normpath(os.path.join(state.folder, target))
         state.files.add(path)
         folder = os.path.dirname(path)
-        if not os.path.isdir(folder) and folder not in state.folders:
+        # below a folder that is taken as there nobody knows what is
+        is_below = not os.path.isabs(target) and not os.path.isdir(state.folder)
+        if not is_below and not os.path.isdir(folder) and folder not in state.folders:
             state.redirection = replace(state.redirection, missing=os.path.dirname(target))
     if target != "/dev/null":
         appends = operator in _APPENDING

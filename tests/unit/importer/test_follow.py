@@ -330,6 +330,13 @@ def test_a_folder_without_which_a_script_ends_is_assumed_to_be_there(
     assert (2, text, "assumed to be there at the start") in findings.notes
 
 
+def test_an_output_below_a_folder_that_is_taken_as_there_is_its_log(place: Path) -> None:
+    script = place / "work" / "script.sh"
+    script.write_text("cd nowhere/a || exit\npython t.py > logs/t.log\n")
+    [launch] = followed(script, place).launches
+    assert (launch.folder, launch.redirection.log) == (f"{place}/work/nowhere/a", "logs/t.log")
+
+
 def test_an_answer_does_not_replace_what_the_script_sets(place: Path) -> None:
     script = place / "work" / "script.sh"
     script.write_text("X=1\npython t.py $X")
