@@ -47,11 +47,12 @@ def undecided(
     line = state.line
     rest = [branch for branch in branches if not effects.is_end(branch.nodes, state)]
     effect = _effect(follower, rest, state)
-    ends = [line] if len(rest) < len(branches) else effect.ends if len(rest) > 1 else []
-    for end in ends:
-        state.writers.add("a condition")  # a file may be there, as it goes on
-        assumption = f"ends here, depending on {why.reason}"
-        follower.findings.note(end, assumption, f"{ASSUMED} that it goes on")
+    _assume_no_end(
+        follower,
+        [line] if len(rest) < len(branches) else effect.ends if len(rest) > 1 else [],
+        state,
+        why,
+    )
     if not rest:
         raise Exit
     if len(rest) == 1:
@@ -65,6 +66,8 @@ def undecided(
         return
     if effect.stop in _LEAVING and state.loop and not effect.launch:
         raise _UnresolvedRounds(why)
+    if effect.stop == "`return`" and state.scopes and not effect.launch:
+        raise UnresolvedRest(why)
     if effect.launch and _follow_without_file(follower, rest, state, condition):
         effect.launch, effect.writes = None, False  # its programs are noted by now
     _check(effect, why, line)
@@ -73,6 +76,14 @@ def undecided(
     _apply(effect, why, state)
     if any(branch.nodes for branch in rest):
         follower.findings.note(line, f"depends on {why.reason}", f"{USER}: not followed")
+
+
+def _assume_no_end(follower: Follower, lines: Sequence[int], state: State, why: Unresolved) -> None:
+    """Note where a script may end, and that it is taken to go on."""
+    for line in lines:
+        state.writers.add("a condition")  # a file may be there, as it goes on
+        assumption = f"ends here, depending on {why.reason}"
+        follower.findings.note(line, assumption, f"{ASSUMED} that it goes on")
 
 
 def _check(effect: effects.Effects, why: Unresolved, line: int) -> None:
@@ -262,6 +273,26 @@ class _UnresolvedRounds(Exception):  # noqa: N818 - a value: why the rounds of a
     def __init__(self, why: Unresolved) -> None:
         super().__init__()
         self.why = why
+
+
+class UnresolvedRest(Exception):  # noqa: N818 - a value: why the rest of a function is unresolved
+    """The function may have been left: nobody knows whether the rest of it is run."""
+
+    def __init__(self, why: Unresolved) -> None:
+        super().__init__()
+        self.why = why
+
+
+def undecided_function(follower: Follower, body: SyntaxNode, state: State, why: Unresolved) -> None:
+    """Treat a function that may have been left before its end: nobody knows what it has run."""
+    effect = effects.of_nodes([body], state, is_body=True)
+    _assume_no_end(follower, effect.ends, state, why)
+    state.status, follower.doubt = None, why
+    _check(effect, why, state.line)
+    if state.output is not None and effect.prints:
+        state.output.append(Unresolved(why.reason, state.line, why.name, differs=why.differs))
+    _apply(effect, why, state)
+    follower.findings.note(state.line, f"depends on {why.reason}", f"{USER}: not followed")
 
 
 def _undecided_loop(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from safelaunch.importer import posix, questions
 from safelaunch.importer.activities import NOTHING, SETUP, SHELLS, USER
 from safelaunch.importer.findings import DIFFERENT, Stop, Unresolved, combined
-from safelaunch.importer.shell import builtins, effects, environments, launches
+from safelaunch.importer.shell import branches, builtins, effects, environments, launches
 from safelaunch.importer.shell.builtins import Return
 from safelaunch.importer.shell.follower import DEEPEST
 from safelaunch.importer.state import SetupLine, Variable
@@ -46,6 +46,8 @@ def function(follower: Follower, name: str, items: Sequence[Item], state: State)
         follower.statement(called.body, state)
     except Return:
         pass
+    except branches.UnresolvedRest as e:
+        branches.undecided_function(follower, called.body, state, e.why)
     finally:
         follower.depth -= 1
         arguments, state.sources = before

@@ -56,18 +56,25 @@ class Effects:
         return self.sources and not any(others)
 
 
-def of_nodes(nodes: Sequence[SyntaxNode], state: State) -> Effects:
+def of_nodes(nodes: Sequence[SyntaxNode], state: State, *, is_body: bool = False) -> Effects:
     """Return the effects of statements, with those of the functions that they call.
+
+    `return` of a body leaves nothing else, as that of a called function.
 
     Branches that end the script are left out, unless they launch: it is assumed to go on.
     """
     effects = Effects()
-    _collect(nodes, state, effects, set())
+    _collect(nodes, state, effects, set(), is_body=is_body)
     return effects
 
 
 def _collect(
-    nodes: Sequence[SyntaxNode], state: State, effects: Effects, functions: set[str]
+    nodes: Sequence[SyntaxNode],
+    state: State,
+    effects: Effects,
+    functions: set[str],
+    *,
+    is_body: bool = False,
 ) -> None:
     for top in nodes:
         ends = [
@@ -82,7 +89,9 @@ def _collect(
         trips = _round_trips(top)
         effects.returns = effects.returns or bool(trips)
         for node in top.walk(skipped):
-            if _leaves_loop(node, loops) or (node.kind == "CallExpr" and node.span in trips):
+            is_return = is_body and literal_words(node)[:1] == ["return"]
+            is_trip = node.kind == "CallExpr" and node.span in trips
+            if _leaves_loop(node, loops) or is_trip or is_return:
                 continue
             _variables(node, effects)
             _command(node, nodes, effects, state)
@@ -90,7 +99,8 @@ def _collect(
             name = (literal_words(node) or [""])[0]
             if name in state.functions and name not in functions:
                 functions.add(name)
-                _collect([state.functions[name].body], state, effects, functions)
+                body = state.functions[name].body
+                _collect([body], state, effects, functions, is_body=True)
 
 
 def _round_trips(top: SyntaxNode) -> set[tuple[int, int]]:
@@ -342,19 +352,22 @@ def ends_script(
         return command.has("Then") and _ends_all(command, state, callers)
     if command.kind == "Block":
         return ends_script(command.children("Stmts"), state, callers)
-    left, right = command.child("X"), command.child("Y")
-    if command.kind == "BinaryCmd" and left is not None and right is not None:
-        is_else = command.text("Op") == "||" and not state.may_return
-        inner = left.child("Cmd") if is_else else None
-        is_return = inner is not None and literal_words(inner)[:1] == ["return"]
-        return is_return and ends_script([right], state, callers)
     literal = literal_words(command)
-    if literal[:1] == ["exit"]:
+    if literal[:1] == ["exit"] or _fails_to_return(command, state):
         return True
     name = literal[0] if literal else ""
     if name not in state.functions or name in callers:
         return False
     return ends_script([state.functions[name].body], state, callers | {name})
+
+
+def _fails_to_return(command: SyntaxNode, state: State) -> bool:
+    """Whether a command is `return || exit`, outside of a function."""
+    left, right = command.child("X"), command.child("Y")
+    is_else = command.kind == "BinaryCmd" and command.text("Op") == "||" and not state.may_return
+    inner = left.child("Cmd") if is_else and left is not None else None
+    is_return = inner is not None and literal_words(inner)[:1] == ["return"]
+    return is_return and right is not None and ends_script([right], state)
 
 
 def _ends_all(clause: SyntaxNode, state: State, callers: frozenset[str]) -> bool:

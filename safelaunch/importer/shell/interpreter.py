@@ -237,7 +237,7 @@ class _Interpreter:
         try:
             self.to_exit(statements, state)
             calls.check_traps(self, state)
-        except (Unresolved, Stop):
+        except (Unresolved, Stop, branches.UnresolvedRest):
             return False
         else:
             return not self.findings.launches and not self.findings.problems
@@ -550,9 +550,9 @@ class _Interpreter:
         missing, command = state.folder, left.child("Cmd")
         words = literal_words(command) if command is not None else []
         is_change = words[:1] == ["cd"] and missing is not before
-        if operator == "||" and is_change and effects.is_end([right], state):
-            if isinstance(missing, MissingFolder):
-                self._assume_folder(missing, line, state)
+        goes_on = operator == "||" and is_change and effects.is_end([right], state)
+        if goes_on and isinstance(missing, MissingFolder):
+            self._assume_folder(missing, line, state)
 
     def _assume_folder(self, missing: MissingFolder, line: int, state: State) -> None:
         """Go on in a folder without which the script would have ended."""
