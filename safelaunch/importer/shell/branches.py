@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.importer.activities import ASSUMED, USER
 from safelaunch.importer.findings import Stop, Unresolved, UnresolvedFile
-from safelaunch.importer.shell import conditions, effects, launches
+from safelaunch.importer.shell import conditions, effects, environments, launches
 from safelaunch.importer.shell.builtins import Break, Exit
 from safelaunch.importer.shell.follower import MOST_ROUNDS
+from safelaunch.importer.syntax import literal_words
 from safelaunch.importer.words import expansion, patterns
 
 if TYPE_CHECKING:
@@ -59,7 +60,10 @@ def undecided(
         rest[0].follow()
         return
     state.status, follower.doubt = None, why
-    if isinstance(why, UnresolvedFile) and not why.exists and effect.only_sources:
+    is_absent = isinstance(why, UnresolvedFile) and not why.exists
+    if effect.only_sources and _activates(follower, rest, state, condition, is_absent=is_absent):
+        return
+    if is_absent and effect.only_sources:
         follower.findings.note(
             line, f"sources a file, depending on {why.reason}", f"{ASSUMED} absent"
         )
@@ -76,6 +80,47 @@ def undecided(
     _apply(effect, why, state)
     if any(branch.nodes for branch in rest):
         follower.findings.note(line, f"depends on {why.reason}", f"{USER}: not followed")
+
+
+def _activates(
+    follower: Follower,
+    branches: Sequence[Branch],
+    state: State,
+    condition: SyntaxNode | None,
+    *,
+    is_absent: bool,
+) -> bool:
+    """Activate the environment that all branches activate, or the one taken while it is absent."""
+    line, result = state.line, None
+    files = [_sourced(branch.nodes, state) for branch in branches]
+    if is_absent and condition is not None:
+        result = conditions.result_without_files(condition, state)
+    for branch, own in zip(branches, files, strict=True):
+        if result is not None and branch.result == result:
+            files = [own]
+    own = files[0]
+    if len(own) != 1 or any(other != own for other in files):
+        return False
+    if not environments.is_venv(own[0]) or not environments.source(own, state):
+        return False
+    outcome = f"{ASSUMED} that it is there at the start"
+    follower.findings.note(line, f"makes or activates the environment of `{own[0]}`", outcome)
+    state.status = 0
+    return True
+
+
+def _sourced(nodes: Sequence[SyntaxNode], state: State) -> list[str]:
+    """Return the files that statements source; an empty name where that is not known."""
+    calls = [node for top in nodes for node in top.walk() if node.kind == "CallExpr"]
+    sources = [node for node in calls if literal_words(node)[:1] in (["source"], ["."])]
+    names = list[str]()
+    for call in sources:
+        words = call.children("Args")[1:]
+        try:
+            names.append(expansion.text(words[0], state) if len(words) == 1 else "")
+        except (Unresolved, Stop):
+            names.append("")
+    return names
 
 
 def _assume_no_end(follower: Follower, lines: Sequence[int], state: State, why: Unresolved) -> None:

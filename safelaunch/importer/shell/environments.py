@@ -25,6 +25,11 @@ def is_hook(program: str) -> bool:
     return _HOOKS.search(program) is not None
 
 
+def is_venv(path: str) -> bool:
+    """Whether sourcing a file activates an environment that venv or virtualenv makes."""
+    return _ACTIVATE.fullmatch(path) is not None
+
+
 def source(items: Sequence[str | Unresolved], state: State) -> bool:
     """Take over what sourcing a file activates; False if the file is none of an environment."""
     path = items[0]

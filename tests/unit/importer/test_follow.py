@@ -330,6 +330,30 @@ def test_a_folder_without_which_a_script_ends_is_assumed_to_be_there(
     assert (2, text, "assumed to be there at the start") in findings.notes
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "if [ ! -d v ]; then python -m venv v; . v/bin/activate; else . v/bin/activate; fi",
+        'V=v; if [[ ! -d $V ]]; then python3 -m venv $V; source "$V/bin/activate"; fi',
+        "if command -v uv; then source v/bin/activate; else . v/bin/activate; fi",
+    ],
+)
+def test_an_environment_that_is_active_in_each_case_is_that_of_the_job(
+    text: str, place: Path
+) -> None:
+    script = place / "work" / "script.sh"
+    script.write_text(f"{text}\npython t.py")
+    [launch] = followed(script, place).launches
+    assert launch.interpreter == (("venv", f"{place}/work/v"),)
+
+
+def test_an_environment_that_is_active_only_if_it_is_there_is_taken_as_absent(place: Path) -> None:
+    script = place / "work" / "script.sh"
+    script.write_text("[ -d v ] && . v/bin/activate\npython t.py")
+    [launch] = followed(script, place).launches
+    assert launch.interpreter == ()
+
+
 def test_an_output_below_a_folder_that_is_taken_as_there_is_its_log(place: Path) -> None:
     script = place / "work" / "script.sh"
     script.write_text("cd nowhere/a || exit\npython t.py > logs/t.log\n")
