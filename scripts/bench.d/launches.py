@@ -28,6 +28,7 @@ from safelaunch.importer.record.arguments import example as arguments_in_comment
 from safelaunch.importer.record.record import record
 from safelaunch.importer.shell.interpreter import follow
 from safelaunch.importer.state import CALLER_VALUE, ScriptCaller
+from safelaunch.importer.syntax import interpreter_of
 from safelaunch.plan.launch_line.read import read_line
 from safelaunch.plan.launch_line.shell import Shell
 
@@ -283,7 +284,16 @@ def _key(launch: ScriptLaunch) -> tuple[object, ...]:
         for name, value in launch.env.items()
         if value is not None
     }
-    return launch.words, tuple(sorted(env.items())), os.path.realpath(launch.folder)
+    return _own_words(launch), tuple(sorted(env.items())), os.path.realpath(launch.folder)
+
+
+def _own_words(launch: ScriptLaunch) -> tuple[str, ...]:
+    """Return the words of a launch as a script has them: `./tool.py` starts `python3 ./tool.py`."""
+    words = launch.words
+    program = os.path.join(launch.folder, words[1]) if len(words) > 1 else ""
+    name = os.path.basename(words[0])
+    is_tool = "/" in program and name.startswith("python") and os.access(program, os.X_OK)
+    return words[1:] if is_tool and interpreter_of(program) == name else words
 
 
 def _launcher(items: Iterable[ScriptLaunch]) -> str | None:
