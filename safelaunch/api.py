@@ -59,14 +59,22 @@ def plan(
 
 
 def start(
-    plan: Plan, environ: Mapping[str, str] = os.environ, *, key: str | None = None
+    plan: Plan,
+    environ: Mapping[str, str] = os.environ,
+    *,
+    key: str | None = None,
+    after: Sequence[RunAccess] = (),
+    after_any: Sequence[RunAccess] = (),
 ) -> RunAccess:
     """Start a plan on this machine, or submit it to the engine that it is for, without checks.
 
-    With a key that has started this plan before, it is that run. Raises StartError or Refused, with
-    nothing left behind.
+    It begins once the runs `after` have succeeded, and those of `after_any` have ended. With a key
+    that has started this plan before, it is that run. Raises StartError or Refused, with nothing
+    left behind, and ConfigError for an earlier run of another place.
     """
     by = caller(environ)
+    if after or after_any:
+        plan, by = _after(plan, by, after, after_any, ())
     if key is None:
         return _start(plan, by)
     from safelaunch.start.once import StartKey
@@ -81,6 +89,20 @@ def start(
         return _start(plan, by)
     finally:
         lock.release()
+
+
+def _after(
+    plan: Plan,
+    by: Caller,
+    runs: Sequence[RunAccess],
+    any_end: Sequence[RunAccess],
+    hosts: Sequence[str],
+) -> tuple[Plan, Caller]:
+    from safelaunch.start.earlier_runs import after_runs
+
+    earlier = [*((run, False) for run in runs), *((run, True) for run in any_end)]
+    plan, after = after_runs(plan, earlier, hosts)
+    return plan, by._replace(after=after)
 
 
 def _start(plan: Plan, by: Caller) -> RunAccess:
@@ -101,12 +123,15 @@ def start_remote(
     sets: Sequence[str] = (),
     smoke: bool = False,
     sync: bool = True,
+    after: Sequence[RunAccess] = (),
+    after_any: Sequence[RunAccess] = (),
     environ: Mapping[str, str] = os.environ,
 ) -> RunAccess:
     """Sync the project to hosts, by default those of the job file, and start it there, unchecked.
 
-    `runs` is what `catalog` yields. A sync overwrites no file that was changed on a host, and sends
-    at most 500 MB. Raises ConfigError, HostError, Refused, and StartError with nothing left behind.
+    `runs` is what `catalog` yields; `after` and `after_any` are as in `start`. A sync overwrites no
+    file that was changed on a host, and sends at most 500 MB. Raises ConfigError, HostError,
+    Refused, and StartError with nothing left behind.
     """
     from safelaunch.remote.start.prepare import prepare
     from safelaunch.remote.start.start import start as start_prepared
@@ -115,11 +140,15 @@ def start_remote(
     path = hosts_path or hosts_file.default_path(runs.home)
     flags = Flags(profile, tuple(sets), path, smoke=smoke, remote=True, hosts=tuple(hosts))
     resolved = resolve_file(job_file, flags, os.getcwd())
+    plan, by = make_plan(resolved), caller(environ)
+    names = list(dict.fromkeys(host.name for host in resolved.hosts))
+    if after or after_any:
+        plan, by = _after(plan, by, after, after_any, names)
     prepared = prepare(
-        make_plan(resolved),
-        list(dict.fromkeys(host.name for host in resolved.hosts)),
+        plan,
+        names,
         runs.connect(os.path.abspath(hosts_path) if hosts_path else None),
-        caller(environ),
+        by,
         sync=ProjectSync(resolved, is_sent=sync),
     )
     return runs.open(start_prepared(prepared).run)

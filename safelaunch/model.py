@@ -821,6 +821,17 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
+class Dependency:
+    """A run that has to end before the first attempt of another: with success, or in any way."""
+
+    run: str
+    is_any_end: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.run} has {'ended' if self.is_any_end else 'succeeded'}"
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What each node runs, and what the user should know about it."""
 
@@ -841,6 +852,7 @@ class Plan:
     manual_node: ManualStart | None = None  # of several nodes that are started by hand
     engine: EngineBlock | None = None  # what is asked of the engine that chooses the machines
     services: tuple[Service, ...] = ()  # run beside the job
+    after: tuple[Dependency, ...] = ()  # what the first attempt waits for
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,6 +122,22 @@ engine_option = click.option(
     type=click.Choice(tuple(engines.NAMES)),
     help="What chooses the machines: submit to Slurm or Ray, or print for Kubernetes.",
 )
+after_options = _decorator(
+    click.option(
+        "--after",
+        metavar="RUN",
+        multiple=True,
+        shell_complete=complete_run,
+        help="Begin once this run has succeeded; may be repeated.",
+    ),
+    click.option(
+        "--after-any",
+        metavar="RUN",
+        multiple=True,
+        shell_complete=complete_run,
+        help="Begin once this run has ended.",
+    ),
+)
 start_options = _decorator(
     click.option(
         "--follow",
@@ -130,15 +146,7 @@ start_options = _decorator(
         help="Stream the log; exit 0/1 with the job. Ctrl-C leaves it running.",
     ),
     click.option("--no-check", is_flag=True, help="Start without the quick checks."),
-    click.option(
-        "--after",
-        metavar="RUN",
-        multiple=True,
-        help="Begin once this run has succeeded; may be repeated.",
-    ),
-    click.option(
-        "--after-any", metavar="RUN", multiple=True, help="Begin once this run has ended."
-    ),
+    after_options,
     click.option(
         "--id",
         "key",
@@ -187,3 +195,10 @@ def is_print_only(options: dict[str, Any]) -> bool:
 def wants_resume(options: dict[str, Any]) -> bool:
     """Whether the job continues an earlier run."""
     return options["resume"] or options["resume_from"] is not None
+
+
+def earlier_names(options: dict[str, Any]) -> list[tuple[str, bool]]:
+    """Return the runs of `--after` and `--after-any`, each once, and whether any end will do."""
+    names = [(name, False) for name in options.get("after") or ()]
+    names += [(name, True) for name in options.get("after_any") or ()]
+    return list(dict.fromkeys(names))

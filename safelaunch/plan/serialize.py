@@ -40,6 +40,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "supervision": supervision_json(plan.supervision),
         **({"manual_node": str(plan.manual_node)} if plan.manual_node else {}),
         **({"engine": _engine(plan)} if plan.engine else {}),
+        **({"after": [_plain(dependency) for dependency in plan.after]} if plan.after else {}),
         **({"services": [_service(service) for service in plan.services]} if plan.services else {}),
     }
 

@@ -408,6 +408,7 @@ class EarlierRun(Record):
     run: str = ""  # its run id
     node: int = 0  # its node on this machine
     is_any_end: bool = False  # whether it need not have succeeded
+    has_ended: bool = False  # whether its end, of all its nodes, was seen before the start
 
 
 class RunRecord(Record):

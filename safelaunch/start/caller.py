@@ -22,11 +22,15 @@ class Caller(NamedTuple):
     home: str
     id_suffix: str  # of a run id: UTC time (yyyymmdd-hhmmss) and 4 hex digits
     local_time: str
-    after: tuple[EarlierRun, ...] = ()  # runs that must have ended before it begins
+    after: tuple[tuple[EarlierRun, ...], ...] = ()  # of each node, what must have ended before
 
     def run_id(self, name: str) -> str:
         """Return the id of the run of a plan."""
         return f"{name}-{self.id_suffix}"
+
+    def earlier_runs(self, rank: int) -> list[EarlierRun]:
+        """Return the runs that must have ended before a node begins."""
+        return list(self.after[rank]) if self.after else []
 
 
 def caller(environ: Mapping[str, str]) -> Caller:

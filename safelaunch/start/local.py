@@ -55,8 +55,7 @@ def start(
     report, versions = machine_report(node, caller, probe)
     facts = preflight.facts(node, report, run_id)
     choice = newest_checkpoint(plan, caller)
-    waits = bool(caller.after or plan.services)
-    late = late_values.placeholders(choice.plan, run_id, [Slot.PORT] if waits else ())
+    late = late_values.of_waiting(choice.plan, run_id, waits=bool(caller.after or plan.services))
     facts |= {**choice.facts(0, report.home), **late}
     request = start_request(
         choice.plan,
@@ -67,10 +66,7 @@ def start(
         more=more,
         packages=[preflight.package_versions(node, report.probe)],
         container=report.container,
-    )
-    if late:
-        request = request.unbound(late)
-        request.run.placeholders = {slot.value: text for slot, text in late.items()}
+    ).waiting(late)
     if plan.services:
         from safelaunch.start.services import with_services
 

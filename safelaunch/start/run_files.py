@@ -45,6 +45,13 @@ class StartRequest(NamedTuple):
     plan_json: bytes
     notes: tuple[str, ...]
 
+    def waiting(self, late: Mapping[Slot, str]) -> StartRequest:
+        """Return a request whose supervisor fills in the late values once it has waited."""
+        if not late:
+            return self
+        self.run.placeholders = {slot.value: text for slot, text in late.items()}
+        return self.unbound(late)
+
     def unbound(self, late: Mapping[Slot, str]) -> StartRequest:
         """Return a request whose files are filled in later; plan.json is there at once too.
 
@@ -168,7 +175,7 @@ def _run_record(
     record.terminal = {n: environ[n] for n in terminal if n in environ}
     record.job_file = os.path.abspath(plan.job_file) if plan.job_file else None
     record.safelaunch = __version__
-    record.after = list(caller.after)
+    record.after = caller.earlier_runs(rank)
     return record
 
 

@@ -202,9 +202,11 @@ def _live_questions(host: HostContext) -> Iterable[Question]:
 def live_runs(host: HostContext) -> Iterator[Answer]:
     """Whether no run in progress writes to the same folder or checkpoints, or is the same job."""
     clashes: dict[str, Answer] = {}
-    for run in host.answer("runs")["live"]:
+    live = host.answer("runs")["live"]
+    earlier = _earlier_runs(host, live)
+    for run in live:
         run_id = str(run.get("id"))
-        if run_id in clashes:
+        if run_id in clashes or run_id in earlier:
             continue
         shared, doubtful = _shared_result(host, run), ""
         if not shared:
@@ -216,6 +218,21 @@ def live_runs(host: HostContext) -> Iterator[Answer]:
             what = f"run {run_id} is still running, and {shared or doubtful}"
             clashes[run_id] = answer(what, hint)
     yield from clashes.values() or [ok("no other run uses its folders or names")]
+
+
+def _earlier_runs(host: HostContext, live: Sequence[Mapping[str, Any]]) -> set[str]:
+    """Return the runs that will have ended when this one begins: those that it waits for.
+
+    And those that these wait for, and so on.
+    """
+    plan = host.context.plan
+    earlier = {dependency.run for dependency in plan.after} if plan is not None else set()
+    waits = {str(run.get("id")): set(map(str, run.get("after") or ())) for run in live}
+    new = earlier
+    while new:
+        new = set[str]().union(*(waits.get(run_id, set()) for run_id in new)) - earlier
+        earlier |= new
+    return earlier
 
 
 def _shared_result(host: HostContext, run: Mapping[str, Any]) -> str:

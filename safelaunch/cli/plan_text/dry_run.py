@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +13,7 @@ from safelaunch.cli import plan_options as shared
 from safelaunch.cli.output import print_json, report, say
 from safelaunch.cli.plan_text.plan import print_explanation, print_plan, print_warnings
 from safelaunch.errors import SafelaunchError
+from safelaunch.model import Dependency
 from safelaunch.plan.build import make_plan, resume
 
 if TYPE_CHECKING:
@@ -28,7 +30,8 @@ def print_plans(
 
     def plan_of(target: str) -> tuple[Resolved, Plan]:
         resolved = resolve(target)
-        plan = make_plan(resolved)
+        after = tuple(Dependency(*name) for name in shared.earlier_names(options))
+        plan = replace(make_plan(resolved), after=after)
         # without reading the run that it resumes
         return resolved, resume(plan) if shared.wants_resume(options) else plan
 

@@ -116,6 +116,7 @@ def _print_for_people(plan: Plan) -> None:
         click.echo(paste_line(node, plan.topology))
     if plan.log is not None:
         click.echo(f"\nlog, beside the run's own: {plan.log}")
+    _print_dependencies(plan)
     print_supervision(plan)
     _print_assets(plan)
     for node in nodes:
@@ -133,6 +134,13 @@ def _print_services(plan: Plan) -> None:
 def _shown_nodes(plan: Plan) -> tuple[NodePlan, ...]:
     """Return the nodes that are shown; of an engine's the first: they have the same variables."""
     return plan.nodes if plan.engine is None else plan.nodes[:1]
+
+
+def _print_dependencies(plan: Plan) -> None:
+    if plan.after:
+        click.echo("\nbegins once")
+    for dependency in plan.after:
+        click.echo(f"  {dependency}")
 
 
 def print_supervision(plan: Plan) -> None:

@@ -13,6 +13,8 @@ import click
 from safelaunch.cli.completion import complete_run
 from safelaunch.cli.connections import catalog
 from safelaunch.cli.output import say
+from safelaunch.cli.plan_options import after_options
+from safelaunch.cli.start.targets.earlier_runs import waiting_plan
 from safelaunch.cli.start.targets.local import start
 from safelaunch.errors import ConfigError, RunError
 from safelaunch.model import Plan
@@ -31,6 +33,7 @@ from safelaunch.start.resume import resume_run
 @click.option(
     "--foreground", is_flag=True, help="For CI: stay, and end the job when this command is stopped."
 )
+@after_options
 @click.option("--current", is_flag=True, help="Run the project as it is now.")
 @click.option("--force", is_flag=True, help="Overwrite files that were changed on the host.")
 @click.option("--yes", is_flag=True, help="Send what the job names to a host without a question.")
@@ -50,6 +53,7 @@ def command(run: str | None, **options: Any) -> int:
     run_record = RunRecord.read(node_dir)
     if run_record is not None and run_record.job_file:  # that of the plan may be relative
         plan = replace(plan, job_file=run_record.job_file)
+    plan = replace(plan, after=())  # what that run has waited for
     home = store.home(os.environ)
     if options["resume"]:
         plan = resume_run(plan, home, earlier.id)
@@ -59,11 +63,12 @@ def command(run: str | None, **options: Any) -> int:
         else:
             code = rerun_code.code_of_launch(plan, earlier.record, home)
         say(code.note)
+        plan, after = waiting_plan(code.plan, options)
         if plan.engine is not None:
             from safelaunch.cli.start.targets.engine import start as submit
 
-            return submit(code.plan, options, code.files)
-        return start(code.plan, options, code.files)
+            return submit(plan, options, code.files, after)
+        return start(plan, options, code.files, after=after)
     if options["foreground"]:
         raise ConfigError("`--foreground` is for a run of this machine", hint="--follow")
     from safelaunch.cli.start.targets.remote import again

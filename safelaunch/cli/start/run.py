@@ -20,6 +20,7 @@ from safelaunch.plan.build import make_plan
 if TYPE_CHECKING:
     from safelaunch.config.resolve import Resolved
     from safelaunch.model import Plan
+    from safelaunch.runtime.records import EarlierRun
 
 
 @click.command("run", cls=shared.LineCommand)
@@ -50,15 +51,22 @@ def command(job: tuple[str, ...], **options: Any) -> int:
         raise ConfigError("`--project-root` is for a dry-run", hint="add --dry-run")
     if len(files) > 1:
         raise ConfigError(f"{len(files)} job files: several at once only with --dry-run")
-    resolved = resolve_target(files, line, flags)
+    return _start(resolve_target(files, line, flags), options)
+
+
+def _start(resolved: Resolved, options: dict[str, Any]) -> int:
+    """Start a job, unless its key has started it before; return the exit code."""
     plan = make_plan(resolved)
     earlier = start_key.earlier_run(plan, options)
     if earlier is not None:
         from safelaunch.cli.start.targets.after_start import show_earlier
 
         return show_earlier(earlier, options, "run")
+    from safelaunch.cli.start.targets.earlier_runs import waiting_plan
+
+    plan, after = waiting_plan(plan, options)
     if plan.engine is not None:
-        return _submit(resolved, plan, options)
+        return _submit(resolved, plan, options, after)
     checks = None
     if not options["no_check"]:
         from safelaunch.checks import quick
@@ -83,10 +91,15 @@ def command(job: tuple[str, ...], **options: Any) -> int:
         from safelaunch.cli.check.quick import report
 
         check = checks.finish(report)
-    return start(plan, options, check=check, probe=probe)
+    return start(plan, options, check=check, probe=probe, after=after)
 
 
-def _submit(resolved: Resolved, plan: Plan, options: dict[str, Any]) -> int:
+def _submit(
+    resolved: Resolved,
+    plan: Plan,
+    options: dict[str, Any],
+    after: tuple[tuple[EarlierRun, ...], ...],
+) -> int:
     """Submit a plan to the engine that chooses its machines; return the exit code."""
     from safelaunch.cli.check.cluster import before_start
     from safelaunch.cli.start.targets.engine import start
@@ -98,4 +111,4 @@ def _submit(resolved: Resolved, plan: Plan, options: dict[str, Any]) -> int:
         from safelaunch.start.resume import resume_run
 
         plan = resume_run(plan, home(os.environ), options["resume_from"])
-    return start(plan, options)
+    return start(plan, options, after=after)

@@ -8,8 +8,10 @@ from safelaunch.engines.slurm import container
 from safelaunch.engines.slurm.directives import SCRIPT, directives
 from safelaunch.engines.slurm.options import has_dependency
 from safelaunch.engines.submission import PLACEHOLDERS, SCRIPTS
+from safelaunch.errors import ConfigError
 from safelaunch.model import Slurm
 from safelaunch.runtime.engines.exit_codes import REQUEUE
+from safelaunch.runtime.engines.slurm.dependencies import job_of
 from safelaunch.script import quote, quote_directive
 
 if TYPE_CHECKING:
@@ -118,7 +120,16 @@ def submit_line(plan: Plan, script: str, *, test_only: bool = False) -> tuple[st
     if not isinstance(block, Slurm):
         return ()
     words = [*block.prefix, "sbatch", "--parsable"]
-    words += ["--kill-on-invalid-dep=yes"] if has_dependency(block) else []
+    if plan.after:
+        if has_dependency(block):
+            raise ConfigError(
+                "`--after`, and a dependency among the options of sbatch",
+                where=str(block.origin),
+                hint="give one of the two",
+            )
+        ends = [(d.run, "afterany" if d.is_any_end else "afterok") for d in plan.after]
+        words += ["--dependency=" + ",".join(f"{kind}:{job_of(run)}" for run, kind in ends)]
+    words += ["--kill-on-invalid-dep=yes"] if plan.after or has_dependency(block) else []
     words += ["--test-only"] if test_only else []
     return (*words, script)
 

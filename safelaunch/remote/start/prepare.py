@@ -25,6 +25,7 @@ from safelaunch.start import preflight
 from safelaunch.start.preflight import MachineReport
 from safelaunch.start.resume import CheckpointChoice, checkpoint_glob, choose_checkpoint
 from safelaunch.start.run_files import start_request
+from safelaunch.start.scripts import late_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -105,6 +106,8 @@ class PreparedStart(NamedTuple):
             peers = PeersAddress(address=address, port=port, token=token)
             files[PeersAddress.FILE] = json.dumps(peers.to_json()).encode()
         plan = self.plan
+        late = late_values.of_waiting(plan, self.run_id, waits=bool(self.caller.after))
+        facts |= late
         if self.code and report.container is not None:
             from safelaunch.remote.start.images import with_place
 
@@ -122,7 +125,7 @@ class PreparedStart(NamedTuple):
                 for node, answer in zip(self.plan.nodes, self.reports, strict=True)
             ],
             container=report.container,
-        )
+        ).waiting(late)
         if self.code:
             code = self.code[rank]
             request.run.place, request.run.tree = code.place, code.tree

@@ -164,6 +164,7 @@ def _brief(run_id: str, node_dir: str, name: str | None) -> dict[str, Any]:
         "log": log,
         "place": record.place,
         "checkout": record.checkout,
+        "after": [earlier.run for earlier in record.after],
     }
 
 

@@ -239,6 +239,22 @@ class Peers:
             time.sleep(0.05)
         return self._ends(attempt)
 
+    def record_ends(self, attempt: int, is_asked: Callable[[], bool]) -> bool:
+        """Record how the other nodes of a run on hosts have ended, for runs that wait for it here.
+
+        Only after a success: any other end of this node is that of the run. Return whether the
+        status has them now; a node that does not answer any more is `unknown`.
+        """
+        status = self.journal.status
+        if status.state != "succeeded" or self.members.can_join or self.is_alone:
+            return False
+        ends = self.await_ends(attempt, is_asked)
+        status.nodes = [
+            self.summary(node, ends[node].state if node in ends else "unknown")
+            for node in sorted(self.members.hosts)
+        ]
+        return True
+
     def _is_refused(self) -> bool:
         """Whether node 0's machine answers, and no supervisor of the run listens there."""
         return self.refused_at is not None and time.monotonic() - self.refused_at > ABSENT

@@ -170,6 +170,7 @@ class Supervisor:
             self.current.watch.close()
             self.current = Attempt(number, self.journal, self.control, subreaper=self.subreaper)
             self._start_first()
+            self._say_changes(self.attempts[-1])
         except preconditions.PreconditionFailed as e:
             self._fail_before_start(e.failure)
         except (OSError, ValueError) as e:
@@ -630,6 +631,8 @@ class Supervisor:
         self.clean_up()
         self._remove_environment()
         if self.nodes is not None:
+            if self.nodes.record_ends(self.sent, lambda: len(self.control.signals) > signals):
+                self.journal.save_end()
             self.nodes.close(
                 lambda: len(self.control.signals) > signals,
                 is_bad=self.journal.status.state != "succeeded",

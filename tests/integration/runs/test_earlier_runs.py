@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
 from typing import TYPE_CHECKING
 
 from support.workspace import wait_for
@@ -41,6 +44,34 @@ def test_a_run_whose_earlier_run_fails_is_not_started(place: Place) -> None:
     assert (shown["attempts"], shown["failure"]["class"]) == ([], "earlier-run")
     assert first in shown["failure"]["what"]
     assert place.json("wait", third)["state"] == "succeeded"
+
+
+def test_a_run_that_has_ended_is_not_waited_for_and_a_failed_one_is_refused(place: Place) -> None:
+    good = place.start(place.job("print('ok')", name="good"))
+    bad = place.start(place.job("raise SystemExit(3)", name="bad"))
+    place.cli("wait", good)
+    place.cli("wait", bad, code=1)
+    job = place.job("print('begun')", name="second")
+    dry = place.cli("run", "--dry-run", job, "--after", "good").stdout
+    assert "begins once\n  good has succeeded" in dry
+    again = place.cli("rerun", good, "--current", "--after", good, "-f")
+    assert "ok" in again.stdout
+    refused = place.cli("run", job, "--after", bad, code=3).stderr
+    assert f"{bad} has ended: failed" in refused
+    assert len(place.json("ps", "--all")["runs"]) == 3
+    place.cli("run", job, "--after", "never-was", code=2)
+
+
+def test_a_run_that_is_removed_while_another_waits_for_it_fails_that(place: Place) -> None:
+    first = place.start(place.job(WAITS, name="first"))
+    second = _second(place, first)
+    supervisor = place.json("show", first)["pids"]["supervisor"]
+    os.kill(supervisor, signal.SIGSTOP)  # it would make its folder again
+    shutil.rmtree(place.home / "runs" / first)
+    os.kill(supervisor, signal.SIGKILL)
+    shown = place.json("wait", second, code=1)
+    assert "was removed while this run waited" in shown["failure"]["what"]
+    place.write("go", "")
 
 
 def test_a_run_that_waits_is_stopped_and_leaves_nothing(place: Place) -> None:

@@ -245,3 +245,28 @@ def test_a_failure_on_a_node_apart_is_named_with_it(place: Place, cluster: Slurm
     failure = place.json("show", run)["failure"]
     assert (failure["rank"], failure["what"], failure["node"]) == (1, "KeyError: 'label'", 1)
     assert state(cluster, place, run) == "FAILED"
+
+
+def test_a_job_begins_after_the_job_of_an_earlier_run_as_slurm_lets_it(
+    place: Place, cluster: Slurm
+) -> None:
+    waits = "import pathlib, time\nwhile not pathlib.Path('go').exists(): time.sleep(0.05)\n"
+    first = submit(place, job(place, waits, 1, name="first"))
+    name = job(place, FAIL.replace('"1"', '"0"'), 1, name="second")
+    dry = place.cli("run", "--on", "slurm", name, "--after", first, "--dry-run").stdout
+    assert f"--dependency=afterok:<job of {first}>' --kill-on-invalid-dep=yes" in dry
+    second = submit(place, name, "--after", first)
+    third = submit(place, job(place, WHO, 1, name="third"), "--after", second)
+    fourth = submit(place, job(place, WHO, 1, name="fourth"), "--after-any", second)
+    wait_for(
+        lambda: "(Dependency)" in (place.json("show", second).get("reason") or ""), "a dependency"
+    )
+    local = place.cli("run", place.job("print(1)", name="here"), "--after", first, code=2).stderr
+    assert f"{first} is a job of Slurm" in local
+    place.write("go", "")
+    place.json("wait", second, code=1)
+    assert place.json("wait", fourth)["state"] == "succeeded"
+    shown = place.json("wait", third, code=1)
+    assert (shown["state"], shown["attempts"]) == ("stopped", [])
+    assert "the job that it depends on has failed" in shown["reason"]
+    assert cluster.queue() == ""

@@ -4,24 +4,33 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
+from safelaunch.cli.plan_options import earlier_names
+
 if TYPE_CHECKING:
-    from safelaunch.runtime.records import EarlierRun
+    from collections.abc import Sequence
+
+    from safelaunch.model import Plan
+    from safelaunch.start.earlier_runs import WaitingPlan
 
 
-def earlier_runs(options: dict[str, Any]) -> tuple[EarlierRun, ...]:
-    """Return the runs of this machine that the options name. Raises ConfigError."""
-    names = {False: options.get("after") or (), True: options.get("after_any") or ()}
-    if not any(names.values()):
-        return ()
-    from safelaunch.runs import store
-    from safelaunch.runtime.records import EarlierRun
+def waiting_plan(plan: Plan, options: dict[str, Any], hosts: Sequence[str] = ()) -> WaitingPlan:
+    """Return a plan with the runs that the options name.
 
-    home = store.home(os.environ)
-    return tuple(
-        EarlierRun(run=store.find(home, name).id, is_any_end=is_any_end)
-        for is_any_end, group in names.items()
-        for name in group
-    )
+    `hosts` are those of its nodes. Raises ConfigError, and Refused where one has failed already.
+    """
+    names = earlier_names(options)
+    from safelaunch.start.earlier_runs import WaitingPlan, after_runs
+
+    if not names:
+        return WaitingPlan(plan, ())
+    from safelaunch.cli.connections import catalog
+    from safelaunch.cli.output import say
+
+    runs = catalog()
+    waiting = after_runs(plan, [(runs.find(name), is_any) for name, is_any in names], hosts)
+    live = [end.run for end in waiting.after[0] if not end.has_ended]
+    if live and not hosts and plan.engine is None:
+        say(f"note: waits for {', '.join(live)}; then it runs the project's files as they are then")
+    return waiting

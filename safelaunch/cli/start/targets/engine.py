@@ -18,12 +18,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from safelaunch.model import Plan
+    from safelaunch.runtime.records import EarlierRun
 
 
 def start(
-    plan: Plan, options: dict[str, Any], files: Mapping[str, bytes] = MappingProxyType({})
+    plan: Plan,
+    options: dict[str, Any],
+    files: Mapping[str, bytes] = MappingProxyType({}),
+    after: tuple[tuple[EarlierRun, ...], ...] = (),
 ) -> int:
-    """Submit the plan as the options say, with further `files`; return the command's exit code."""
+    """Submit the plan as the options say, with further `files`; return the command's exit code.
+
+    `after` are runs that must have ended before it begins.
+    """
     target = engine.submitting_engine(plan)  # before anything is printed
     if options["foreground"]:
         raise ConfigError(
@@ -31,7 +38,7 @@ def start(
         )
     check_output(options, "run")
     print_warnings(plan, is_start=True)
-    by = caller(os.environ)
+    by = caller(os.environ)._replace(after=after)
     start_key.record(by.run_id(plan.name))
     with interruptible():
         started = engine.submit(plan, by, files)

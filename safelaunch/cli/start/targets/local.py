@@ -20,7 +20,6 @@ from safelaunch.cli.start.targets.after_start import (
     say_notes,
     show_started,
 )
-from safelaunch.cli.start.targets.earlier_runs import earlier_runs
 from safelaunch.errors import ConfigError
 from safelaunch.runs import store
 from safelaunch.runs.access import LocalRun
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from safelaunch.model import Plan
-    from safelaunch.runtime.records import Process
-    from safelaunch.start.caller import RunsCheck
+    from safelaunch.runtime.records import EarlierRun, Process
+    from safelaunch.start.caller import Caller, RunsCheck
     from safelaunch.start.local_probe import LocalProbe
 
 # signals that end a command beside Ctrl-C; Windows has no SIGHUP
@@ -45,21 +44,23 @@ def start(
     plan: Plan,
     options: dict[str, Any],
     files: Mapping[str, bytes] = MappingProxyType({}),
+    *,
     check: RunsCheck | None = None,
     probe: LocalProbe | None = None,
+    after: tuple[tuple[EarlierRun, ...], ...] = (),
 ) -> int:
     """Start the plan as the options say, and return the exit code of the command.
 
     `files` are further ones of the run directory; `check` is that of the live runs, `probe` that of
-    this machine, where it runs already.
+    this machine, where it runs already; `after` are runs that must have ended before it begins.
     """
     if options["follow"] and options["foreground"]:
         raise ConfigError("`--follow` and `--foreground` together", hint="give one")
     check_output(options, "run")
     print_warnings(plan, is_start=True)
+    by = caller(os.environ)._replace(after=after)
     if options["foreground"]:
-        return _foreground(plan, files, check, probe)
-    by = caller(os.environ)._replace(after=earlier_runs(options))
+        return _foreground(plan, by, files, check, probe)
     run_id = by.run_id(plan.name)
     start_key.record(run_id)
     with interruptible():
@@ -90,7 +91,11 @@ def interruptible() -> Iterator[None]:
 
 
 def _foreground(
-    plan: Plan, files: Mapping[str, bytes], check: RunsCheck | None, probe: LocalProbe | None
+    plan: Plan,
+    by: Caller,
+    files: Mapping[str, bytes],
+    check: RunsCheck | None,
+    probe: LocalProbe | None,
 ) -> int:
     """Start for CI: the job ends with this process; TERM and INT stop it."""
     signals: list[int] = []
@@ -103,7 +108,6 @@ def _foreground(
 
     for signum in (signal.SIGINT, *_ENDING):
         signal.signal(signum, stop)
-    by = caller(os.environ)
     started = local.start(plan, by, foreground=True, more=files, check=check, probe=probe)
     if started.supervisor is not None:
         supervisors.append(started.supervisor)

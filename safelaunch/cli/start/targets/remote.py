@@ -18,6 +18,7 @@ from safelaunch.cli.check.quick import report
 from safelaunch.cli.connections import host_pool
 from safelaunch.cli.plan_text.plan import print_warnings
 from safelaunch.cli.start.targets.after_start import check_output, show_earlier, show_started
+from safelaunch.cli.start.targets.earlier_runs import waiting_plan
 from safelaunch.cli.start.targets.local import interruptible
 from safelaunch.cli.transfer.progress_bar import Bar
 from safelaunch.plan.build import make_plan
@@ -45,16 +46,17 @@ def start(resolved: Resolved, options: dict[str, Any]) -> int:
     earlier = start_key.earlier_run(plan, options)
     if earlier is not None:
         return show_earlier(earlier, options, "remote")
+    names = list(dict.fromkeys(host.name for host in resolved.hosts))
+    plan, after = waiting_plan(plan, options, names)
+    by = caller(os.environ)._replace(after=after)
     checks = None
     if not options["no_check"]:
         context = machines.for_plan(resolved, plan, os.environ, is_quick=True)
         checks = Checks(context, report)
-    by = caller(os.environ)
     if shared.wants_resume(options):
         plan = resume_run(plan, by.home, options["resume_from"])
     print_warnings(plan, is_start=True)
     hosts_path = os.path.abspath(options["hosts_file"]) if options["hosts_file"] else None
-    names = list(dict.fromkeys(host.name for host in resolved.hosts))
     pool = host_pool(hosts_path)
     reaches = trust.job_reaches(resolved, pool.listed, assets=not options["no_sync"])
     project = os.path.realpath(resolved.project)
@@ -82,7 +84,8 @@ def again(plan: Plan, run: Run, pointer: RemoteRecord, options: dict[str, Any]) 
     names = [place.host for place in pointer.places]
     if plan.engine is not None:
         names = names[:1]  # the login node
-    pool, by = host_pool(pointer.hosts_file), caller(os.environ)
+    plan, after = waiting_plan(plan, options, names)
+    pool, by = host_pool(pointer.hosts_file), caller(os.environ)._replace(after=after)
     # the plan of a run that another machine started comes from the host
     reaches = trust.env_reaches(name for node in plan.nodes for name in node.secrets)
     approvals, subjects = trust.Approvals(by.home), trust.on_hosts(names)

@@ -9,7 +9,7 @@ import time
 from safelaunch.runtime import commands
 from safelaunch.runtime.engines.errors import MissingProgram
 from safelaunch.runtime.engines.slurm import allocation as step
-from safelaunch.runtime.engines.slurm import batch_log, jobs, query
+from safelaunch.runtime.engines.slurm import batch_log, dependencies, jobs, query
 from safelaunch.runtime.engines.slurm import meaning as slurm
 from safelaunch.runtime.engines.slurm import shell as srun
 from safelaunch.runtime.engines.slurm import submit as sbatch
@@ -53,7 +53,10 @@ def submit(
     request: Mapping[str, Any], environ: Mapping[str, str], on_start: Callable[[int], object]
 ) -> tuple[str, str]:
     """Run the line that submits; return the job's id, and its cluster. Raises SubmitError."""
-    return sbatch.submit(request["submit"], _without_options(environ), on_start=on_start)
+    argv = dependencies.fill(
+        request["submit"], os.path.dirname(os.path.dirname(request["script"][0]))
+    )
+    return sbatch.submit(argv, _without_options(environ), on_start=on_start)
 
 
 def _without_options(environ: Mapping[str, str]) -> dict[str, str]:

@@ -1,0 +1,115 @@
+"""The runs after which another one begins: where they are, and whether they have ended already."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from safelaunch.errors import ConfigError, Refused
+from safelaunch.model import Dependency
+from safelaunch.runtime import run_state
+from safelaunch.runtime.records import EarlierRun, RunRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from safelaunch.model import Plan
+    from safelaunch.runs.access import RunAccess
+
+
+class WaitingPlan(NamedTuple):
+    """A plan with what it waits for, and the same for each of its nodes."""
+
+    plan: Plan
+    after: tuple[tuple[EarlierRun, ...], ...]
+
+
+def after_runs(
+    plan: Plan, earlier: Iterable[tuple[RunAccess, bool]], hosts: Sequence[str] = ()
+) -> WaitingPlan:
+    """Return a plan that begins after runs: each with success, or where True after any end.
+
+    `hosts` are those of its nodes, or the login node; none for this machine. Raises ConfigError
+    for a run of another place, and Refused for one that has ended otherwise.
+    """
+    waits: list[Dependency] = []
+    nodes: list[list[EarlierRun]] = [[] for _ in plan.nodes]
+    for run, is_any_end in earlier:
+        has_ended = _has_ended(run, is_any_end=is_any_end)
+        numbers = _engine_nodes(plan, run, hosts) if plan.engine else _nodes(plan, run, hosts)
+        if not (has_ended and plan.engine):  # its engine may have forgotten the job
+            waits.append(Dependency(run.id, is_any_end))
+        for own, number in zip(nodes, numbers, strict=True):
+            end = EarlierRun(run=run.id, node=number, is_any_end=is_any_end)
+            end.has_ended = has_ended
+            own.append(end)
+    return WaitingPlan(replace(plan, after=tuple(waits)), tuple(map(tuple, nodes)))
+
+
+def _has_ended(run: RunAccess, *, is_any_end: bool) -> bool:
+    """Whether a run has ended as is asked for. Raises Refused where it has ended otherwise."""
+    status = run.status()
+    if status.state not in (*run_state.ENDED, "lost"):
+        return False
+    if not is_any_end and status.state != "succeeded":
+        reason = f" ({status.reason})" if status.reason else ""
+        raise Refused(
+            f"{run.id} has ended: {status.state}{reason}",
+            where="--after",
+            hint=f"safelaunch show {run.id} says why; `--after-any` starts after any end",
+        )
+    return True
+
+
+def _nodes(plan: Plan, run: RunAccess, hosts: Sequence[str]) -> list[int]:
+    """Return the node of an earlier run beside each node of a plan. Raises ConfigError."""
+    record = RunRecord.read(run.record.node_dir) or RunRecord()
+    if record.engine is not None:
+        title = record.engine.title
+        raise _elsewhere(run, f"is a job of {title}", f"only jobs of {title} can wait for it")
+    if any(node.container is not None for node in plan.nodes):
+        raise ConfigError(
+            "a job in a container cannot wait for a run: its supervisor sees no other runs there",
+            where="--after",
+            hint=f"safelaunch wait {run.id} && ...",
+        )
+    places = {place.host: place.node for place in reversed(run.places())}
+    if not hosts and not places:
+        return [0] * len(plan.nodes)
+    where = " and ".join(dict.fromkeys(place.host for place in run.places())) or "this machine"
+    missing = [host for host in hosts or ("this machine",) if host not in places]
+    if missing:
+        own = " and ".join(dict.fromkeys(hosts)) or "this machine"
+        options = " ".join(f"--host {host}" for host in reversed(places))
+        command = f"safelaunch remote {options}" if places else "safelaunch run"
+        hint = f"{command} ... --after {run.id}; or start it once that has ended"
+        raise _elsewhere(run, f"is on {where}, and this job starts on {own}", hint)
+    return [places[host] for host in hosts]
+
+
+def _engine_nodes(plan: Plan, run: RunAccess, hosts: Sequence[str]) -> list[int]:
+    """Return node 0 of an earlier job for each node of a plan for an engine. Raises ConfigError."""
+    record = RunRecord.read(run.record.node_dir) or RunRecord()
+    name = plan.engine.engine_name if plan.engine else ""
+    if name != "slurm":
+        hint = f"safelaunch wait {run.id} && safelaunch run --on {name} ..."
+        raise ConfigError(f"{name} starts a job at once: it has no `--after`", hint=hint)
+    login = {place.host for place in run.places()} if hosts else set()
+    is_same = record.engine is not None and record.engine.name == name
+    if not is_same or (hosts and login != {hosts[0]}) or (not hosts and _is_remote(run)):
+        on = f" on {', '.join(sorted(login))}" if login else ""
+        what = (
+            "is no job of this Slurm" + on if not is_same else f"was submitted{on or ' elsewhere'}"
+        )
+        raise _elsewhere(run, what, "Slurm lets a job wait only for another of its own")
+    return [0] * len(plan.nodes)
+
+
+def _is_remote(run: RunAccess) -> bool:
+    from safelaunch.runs import mirror  # noqa: PLC0415 - only for jobs of an engine
+
+    return mirror.pointer(run.record) is not None
+
+
+def _elsewhere(run: RunAccess, what: str, hint: str) -> ConfigError:
+    return ConfigError(f"{run.id} {what}", where="--after", hint=hint)
