@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import itertools
 import posixpath
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from safelaunch.frozen_dataclass import dataclass
 
@@ -71,7 +72,19 @@ class ShellVar:
         return f"${{{self.name}}}"
 
 
-Part = str | Slot | ShellVar
+@dataclass(frozen=True, slots=True)
+class LateValue:
+    """A value of another run, known once that has ended: `steps.train.checkpoint`."""
+
+    value: str
+
+    def __str__(self) -> str:
+        return f"<{self.value}>"
+
+
+# `${steps.x}` is OmegaConf's
+STEP_OUTPUT = re.compile(r"(?<!\$)\{steps\.([^{}]*)\}")
+Part = str | Slot | LateValue | ShellVar
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +98,8 @@ class Template:
 
 
 Word = str | Template
-Facts = Mapping[Slot, Word]  # of a start: text; of a plan for a host: also words with slots
+# of a start: text; of a plan for a host: also words with slots. A late value is a key as a slot is
+Facts = Mapping[Slot, Word]
 
 
 def text(*parts: Part) -> Template:
@@ -105,9 +119,10 @@ def bind_word(word: Word, facts: Facts) -> Word:
     """Return the word with slots filled from the facts; plain text once none is left."""
     if isinstance(word, str):
         return word
+    values: Mapping[object, Word] = cast("Mapping[object, Word]", facts)
     parts: list[Part] = []
     for part in word.parts:
-        value = facts.get(part, part) if isinstance(part, Slot) else part
+        value = values.get(part, part) if isinstance(part, (Slot, LateValue)) else part
         parts += value.parts if isinstance(value, Template) else (value,)
     if not all(isinstance(part, str) for part in parts):
         return text(*parts)

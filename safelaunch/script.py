@@ -11,7 +11,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from safelaunch.environ import BASICS, PROXIES, removals
-from safelaunch.model import ShellVar, Slot, Template, bind_word, join_words, text
+from safelaunch.model import LateValue, ShellVar, Slot, Template, bind_word, join_words, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -318,8 +318,12 @@ def _expand(word: Word, slots: dict[Slot, str]) -> str:
         return _literal(word)
     shown = ""
     for part in word.parts:
-        if isinstance(part, Slot):
-            shown += f'"{slots[part]}"' if part in slots else shlex.quote(str(part))
+        if isinstance(part, (Slot, LateValue)):
+            shown += (
+                f'"{slots[part]}"'
+                if isinstance(part, Slot) and part in slots
+                else shlex.quote(str(part))
+            )
         elif isinstance(part, ShellVar):
             shown += f'"{part}"'
         elif part:

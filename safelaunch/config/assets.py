@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from safelaunch.config.paths import Paths
     from safelaunch.model import Asset
 
-_REPLACED = ("args", "launcher_args", "command", "env", "recovery.resume_args")
+REPLACED_KEYS = ("args", "launcher_args", "command", "env", "recovery.resume_args")
 _UNCHECKED = ("assets", "extends", "smoke")
 _REFERENCE = re.compile(r"(?<!\$)\{assets\.([^{}]*)\}")  # `${assets.x}` is OmegaConf's
 _UNQUOTED = re.compile(r"assets\.[^{}]*")
@@ -125,7 +125,7 @@ def _substitute_keys(tree: Node, places: Mapping[str, str], block: str = "") -> 
     items = []
     for key, value in tree.items:
         name, new = block + key.text, value
-        if name in _REPLACED:
+        if name in REPLACED_KEYS:
             new = _substitute(value, places, is_top=True)
         elif name == "recovery" and value.kind == "map":
             new = _substitute_keys(value, places, "recovery.")

@@ -79,6 +79,10 @@ class Flags(NamedTuple):
     only_checked: bool = False  # a script that is missing is a finding, no error
 
 
+class SeveralJobs(ConfigError):  # noqa: N818 - as RunNotFound: what the file is
+    """A job file has steps: `resolve_steps` reads it."""
+
+
 class Resolved(NamedTuple):
     """Job, profile and hosts after merging; `tree` still has the values that each one replaced."""
 
@@ -122,9 +126,42 @@ def resolve_file(shown: str, flags: Flags, cwd: str) -> Resolved:
     path = os.path.join(cwd, shown)
     tree = read_job(path, shown, None, ())
     paths = Paths.from_job(path, cwd, flags.project_root, remote=flags.remote)
+    return resolve(tree, flags, paths, default_name=_default_name(shown), job_file=shown)
+
+
+def _default_name(shown: str) -> str:
+    """Return the name of a job file that has none itself."""
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", os.path.splitext(os.path.basename(shown))[0])
-    default_name = name.strip("-_")[:MAX_NAME] or "job"
-    return resolve(tree, flags, paths, default_name=default_name, job_file=shown)
+    return name.strip("-_")[:MAX_NAME] or "job"
+
+
+class ResolvedStep(NamedTuple):
+    """One step of a job file: its name, the steps before it, those it reads, its resolved job."""
+
+    name: str
+    after: tuple[str, ...]
+    inputs: tuple[str, ...]
+    resolved: Resolved
+
+
+def resolve_steps(shown: str, flags: Flags, cwd: str) -> tuple[str, list[ResolvedStep]]:
+    """Return the name of a job file and its steps, each after those it waits for; none without."""
+    path = os.path.join(cwd, shown)
+    tree = read_job(path, shown, None, ())
+    if tree.get("steps") is None:
+        return "", []
+    from safelaunch.config import steps
+
+    name, parts, sets = steps.split(tree, _default_name(shown), flags.sets)
+    paths = Paths.from_job(path, cwd, flags.project_root, remote=flags.remote)
+    flags = flags._replace(sets=sets)
+    return name, [
+        ResolvedStep(
+            *(part.name, part.after, part.inputs),
+            resolve(part.tree, flags, paths, default_name=name, job_file=shown),
+        )
+        for part in parts
+    ]
 
 
 def read_job(path: str, shown: str, where: Origin | None, chain: tuple[str, ...]) -> Node:
@@ -159,7 +196,14 @@ def read_job(path: str, shown: str, where: Origin | None, chain: tuple[str, ...]
 def resolve(
     tree: Node, flags: Flags, paths: Paths, *, default_name: str, job_file: str
 ) -> Resolved:
-    """Return the resolved job of a tree of keys."""
+    """Return the resolved job of a tree of keys. Raises SeveralJobs for one with steps."""
+    steps = tree.get("steps")
+    if steps is not None and not steps.is_null:
+        raise SeveralJobs(
+            "this file has `steps`, and one job is asked for",
+            where=steps.origin,
+            hint="run, remote and check take one file with steps",
+        )
     raw = _with_config_file(_with_flags(tree, flags, default_name), paths)
     tree, assets, ignored = _with_assets(raw, flags, paths)
     values, origins = JOB.read(tree)

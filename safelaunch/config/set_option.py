@@ -44,7 +44,7 @@ def _keys(path: str, origin: Origin) -> list[str]:
     if JOB.find(name) is None:
         hint = did_you_mean(name, (k.name for k in JOB.keys))
         raise ConfigError(f"unknown key `{name}`", where=origin, hint=hint)
-    if name in ("extends", "smoke"):
+    if name in ("extends", "smoke", "steps"):
         raise ConfigError(f"`{name}` belongs in a job file", where=origin)
     keys = [name]
     if dot and name in BLOCKS:

@@ -48,7 +48,7 @@ _JOB = frozenset((
     "workdir", "pythonpath", "env", "env_from", "inherit", "setup", "log", "force", "capture",
     "logs", "log_cap", "max_duration", "progress", "success", "hang", "recovery", "sync", "assets",
     "needs", "inputs", "smoke", "slurm", "kubernetes", "ray", "container", "services",
-    "ray_cluster",
+    "ray_cluster", "steps",
 ))  # fmt: skip
 _OVERLAY_KEYS = frozenset((
     "env", "env_from", "setup", "recovery", "hang", "success", "venv", "nodes", "needs", "inputs",
@@ -132,7 +132,7 @@ def kind_by_keys(
 def _is_job(present: set[str], launcher: str | None) -> bool:
     if launcher in launchers.NAMES:
         return _is_majority(present, _JOB)
-    runs = present & {"script", "module", "command", "extends"}
+    runs = present & {"script", "module", "command", "extends", "steps"}
     shaped = present & {"profile", "processes", "gpus", "hosts", "launcher_args", "args", "smoke"}
     return bool(runs and shaped) and _is_majority(present, _JOB)
 

@@ -197,7 +197,7 @@ def bind(plan: Plan, facts: Facts) -> Plan:
             prefix = facts.get(Slot.PREFIX, interpreter.prefix)
             interpreter = replace(interpreter, path=facts[Slot.PYTHON], prefix=prefix)
         bound = replace(
-            _map_words(node, lambda word: bind_word(word, facts)),
+            map_words(node, lambda word: bind_word(word, facts)),
             cwd=bind_word(node.cwd, facts),
             interpreter=interpreter,
             assets=_bind_assets(node.assets, facts),
@@ -241,7 +241,7 @@ def _bind_assets(assets: tuple[Placed, ...], facts: Facts) -> tuple[Placed, ...]
     return tuple(replace(asset, place=bind_word(asset.place, facts)) for asset in assets)
 
 
-def _map_words(node: NodePlan, function: Callable[[Word], Word]) -> NodePlan:
+def map_words(node: NodePlan, function: Callable[[Word], Word]) -> NodePlan:
     """Return a node with a function applied to each word of its commands, variables and files."""
 
     def map_all(words: tuple[Word, ...] | None) -> tuple[Word, ...] | None:
@@ -509,7 +509,7 @@ def _with_assets_of_host(node: NodePlan, own: Job, on_host: Job) -> NodePlan:
     # the longest first: one may begin another
     names = sorted((name for name in places if name != places[name]), key=len, reverse=True)
     places = {name: places[name] for name in names}
-    return _map_words(node, lambda word: _place_assets(word, places))
+    return map_words(node, lambda word: _place_assets(word, places))
 
 
 def _command(launch: Launch, own: Job) -> Command:

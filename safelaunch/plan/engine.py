@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from safelaunch import engines
 from safelaunch.errors import ConfigError
-from safelaunch.model import Slot, Template
+from safelaunch.model import LateValue, Slot, Template
 from safelaunch.plan.build import bind
 from safelaunch.script import launch_script
 
@@ -40,11 +40,11 @@ def script_for_all(plan: Plan) -> str:
     return launch_script(node, title, lines)
 
 
-def _slots(node: NodePlan) -> Iterator[Slot]:
+def _slots(node: NodePlan) -> Iterator[Slot | LateValue]:
     """Yield the slots that are left in what a script has of a node."""
     words = [node.cwd, node.interpreter.word, *node.argv, *node.direct]
     words += [var.value for var in node.env.values() if var.value is not None]
     words += [body for _, body in node.files]
     for word in words:
         if isinstance(word, Template):
-            yield from (part for part in word.parts if isinstance(part, Slot))
+            yield from (part for part in word.parts if isinstance(part, (Slot, LateValue)))

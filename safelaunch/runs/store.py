@@ -313,6 +313,8 @@ class ShownRun(StatusSummary):
     nodes: Sequence[ShownNode] = ()
     failure: Nullable[Failure] = None  # why it failed
     code: CodeRecord | None = None  # the code that it was launched with, where that is recorded
+    group: str | None = None  # id of the group that it is one step of
+    step: str | None = None  # which step of its file
 
 
 def show(
@@ -370,8 +372,12 @@ def _shown_node(run: Run, node: NodeSummary, ranks: Mapping[str, int]) -> ShownN
 def _add_project(shown: ShownRun | ShownNode, node_dir: str) -> None:
     """Add where the project of a node is on its host."""
     record = RunRecord.read(node_dir)
-    if record is not None and record.place:
+    if record is None:
+        return
+    if record.place:
         shown.place, shown.tree = record.place, record.tree
+    if isinstance(shown, ShownRun) and record.group:
+        shown.group, shown.step = record.group, record.step
 
 
 def _pids(status: Status, ranks: Mapping[str, int]) -> Pids:

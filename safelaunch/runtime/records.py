@@ -409,6 +409,7 @@ class EarlierRun(Record):
     node: int = 0  # its node on this machine
     is_any_end: bool = False  # whether it need not have succeeded
     has_ended: bool = False  # whether its end, of all its nodes, was seen before the start
+    step: str | None = None  # the step that it is, of which this run has outputs as words
 
 
 class RunRecord(Record):
@@ -469,6 +470,8 @@ class RunRecord(Record):
     after: Sequence[EarlierRun] = ()  # runs that must have ended before it begins
     services: Sequence[ServiceSpec] = ()  # programs that run beside the job
     placeholders: Mapping[str, str] = {}  # value that a later moment decides -> what stands for it
+    group: str | None = None  # id of the group of runs that it is one step of
+    step: str | None = None  # which step
 
 
 # -- status.json -----------------------------------------------------------------------------------

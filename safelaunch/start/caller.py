@@ -22,6 +22,8 @@ class Caller(NamedTuple):
     home: str
     id_suffix: str  # of a run id: UTC time (yyyymmdd-hhmmss) and 4 hex digits
     local_time: str
+    group: str = ""  # id of the group of runs that this one is a step of
+    step: str = ""  # which step
     after: tuple[tuple[EarlierRun, ...], ...] = ()  # of each node, what must have ended before
 
     def run_id(self, name: str) -> str:

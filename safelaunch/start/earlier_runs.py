@@ -73,18 +73,58 @@ def _nodes(plan: Plan, run: RunAccess, hosts: Sequence[str]) -> list[int]:
             where="--after",
             hint=f"safelaunch wait {run.id} && ...",
         )
-    places = {place.host: place.node for place in reversed(run.places())}
-    if not hosts and not places:
-        return [0] * len(plan.nodes)
-    where = " and ".join(dict.fromkeys(place.host for place in run.places())) or "this machine"
-    missing = [host for host in hosts or ("this machine",) if host not in places]
-    if missing:
+    names = [place.host for place in run.places()]
+    numbers = _beside(hosts, names, len(plan.nodes))
+    if numbers is None:
+        places = list(dict.fromkeys(names))
+        where = " and ".join(places) or "this machine"
         own = " and ".join(dict.fromkeys(hosts)) or "this machine"
-        options = " ".join(f"--host {host}" for host in reversed(places))
+        options = " ".join(f"--host {host}" for host in places)
         command = f"safelaunch remote {options}" if places else "safelaunch run"
         hint = f"{command} ... --after {run.id}; or start it once that has ended"
         raise _elsewhere(run, f"is on {where}, and this job starts on {own}", hint)
-    return [places[host] for host in hosts]
+    return numbers
+
+
+def _beside(hosts: Sequence[str], earlier: Sequence[str], nodes: int) -> list[int] | None:
+    """Return the node of an earlier run on the host of each node; None where one has none there.
+
+    Without hosts both are on this machine.
+    """
+    if not hosts and not earlier:
+        return [0] * nodes
+    if not hosts or any(host not in earlier for host in hosts):
+        return None
+    return [list(earlier).index(host) for host in hosts]
+
+
+def step_nodes(plan: Plan, hosts: Sequence[str], name: str, earlier: Sequence[str]) -> list[int]:
+    """Return the node of an earlier step, on the hosts `earlier`, beside each node of a step.
+
+    Raises ConfigError for a step of another place.
+    """
+    if plan.engine is not None:
+        return [0] * len(plan.nodes)
+    numbers = _beside(hosts, earlier, len(plan.nodes))
+    if numbers is None:
+        own, other = (" and ".join(names) or "this machine" for names in (hosts, earlier))
+        raise ConfigError(
+            f"`{plan.name}` is on {own}, and waits for `{name}`, which is on {other}",
+            where=plan.job_file or None,
+            hint="a step waits for steps of its own hosts",
+        )
+    return numbers
+
+
+def check_engine(plan: Plan) -> None:
+    """Refuse a plan that waits for others where its engine has no such wait. Raises ConfigError."""
+    name = plan.engine.engine_name if plan.engine else "slurm"
+    if plan.after and name != "slurm":
+        raise ConfigError(
+            f"{name} starts a job at once: it has no steps that wait for others",
+            where=plan.job_file or None,
+            hint="safelaunch remote --host HOST, or --on slurm",
+        )
 
 
 def _engine_nodes(plan: Plan, run: RunAccess, hosts: Sequence[str]) -> list[int]:

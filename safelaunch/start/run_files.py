@@ -176,6 +176,7 @@ def _run_record(
     record.job_file = os.path.abspath(plan.job_file) if plan.job_file else None
     record.safelaunch = __version__
     record.after = caller.earlier_runs(rank)
+    record.group, record.step = caller.group or None, caller.step or None
     return record
 
 

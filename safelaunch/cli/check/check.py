@@ -16,7 +16,7 @@ from safelaunch.cli import plan_options as shared
 from safelaunch.cli.output import print_check, print_json, say
 from safelaunch.cli.plan_text.plan import resolve_target
 from safelaunch.config.hosts_file import reader as hosts_file
-from safelaunch.config.resolve import Flags
+from safelaunch.config.resolve import Flags, SeveralJobs, resolve_steps
 from safelaunch.errors import ConfigError, HostError, Refused
 from safelaunch.hostfacts.saved import SavedFacts
 from safelaunch.plan.build import make_plan
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from safelaunch.checks.context import CheckContext
     from safelaunch.checks.registry import CheckResult
+    from safelaunch.config.resolve import Resolved
 
 _LABEL = 22  # columns of a check's name
 
@@ -60,9 +61,26 @@ def command(job: tuple[str, ...], **options: Any) -> int:
     line = shared.pasted_line()
     if len(job) + bool(line) > 1:
         raise ConfigError("more than one job", hint="check them one after another")
+    try:
+        return _check(job, line, options)
+    except SeveralJobs:
+        flags = Flags(sets=options["sets"], only_checked=True)
+        steps = resolve_steps(job[0], flags, os.getcwd())[1]
+        codes = []
+        for step in steps:
+            if not options["as_json"]:
+                click.echo(f"# step {step.name}")
+            codes.append(_check(job, line, options, step.name))
+        return max(codes)
+
+
+def _check(
+    job: tuple[str, ...], line: tuple[str, ...], options: dict[str, Any], step: str = ""
+) -> int:
+    """Check a job, or one step of a file with steps; return the exit code of the command."""
     home = store.home(os.environ)
     path = options["hosts_path"] and os.path.abspath(options["hosts_path"])
-    context = _context(job, line, options, home, path)
+    context = _context(job, line, options, home, path, step=step)
     pool = None
     if not context.is_local:
         from safelaunch.cli.connections import host_pool
@@ -121,8 +139,10 @@ def _context(
     options: dict[str, Any],
     home: str,
     path: str | None,
+    *,
+    step: str = "",
 ) -> CheckContext:
-    """Return what is to be checked. Raises ConfigError."""
+    """Return what is to be checked, of a file with steps one. Raises ConfigError."""
     names = options["names"]
     machines.refuse_local(names)
     if not files and not line:
@@ -141,15 +161,22 @@ def _context(
         engine=options["engine"],
         only_checked=True,
     )
-    resolved = None if names else resolve_target(files, line, flags)
+    resolved = None if names else _resolve(files, line, flags, step)
     is_here = resolved is not None and (
         resolved.job.engine is not None or resolved.job.hosts in ((), (hosts_file.LOCAL,))
     )
     if resolved is None or not is_here:
         hosts_path = options["hosts_path"] or hosts_file.default_path(home)
         flags = flags._replace(remote=True, hosts=names, hosts_file=hosts_path)
-        resolved = resolve_target(files, line, flags)
+        resolved = _resolve(files, line, flags, step)
     return machines.for_plan(resolved, make_plan(resolved), os.environ)
+
+
+def _resolve(files: tuple[str, ...], line: tuple[str, ...], flags: Flags, step: str) -> Resolved:
+    if not step:
+        return resolve_target(files, line, flags)
+    steps = resolve_steps(files[0], flags, os.getcwd())[1]
+    return next(own.resolved for own in steps if own.name == step)
 
 
 def _save(

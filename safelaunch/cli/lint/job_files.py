@@ -7,11 +7,14 @@ No host is contacted: only facts that `safelaunch facts` stored are used.
 
 from __future__ import annotations
 
+import itertools
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
+from safelaunch.config import steps
 from safelaunch.config.resolve import read_job
 from safelaunch.config.schema.files import JOB
+from safelaunch.config.yaml_io.node import Node, overlay
 from safelaunch.errors import ConfigError
 from safelaunch.lint import variables
 from safelaunch.lint.env.model import Facts
@@ -20,7 +23,6 @@ from safelaunch.lint.variables import VariableLocation
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from safelaunch.config.yaml_io.node import Node
     from safelaunch.lint.finding import LintFinding
 
 
@@ -40,14 +42,25 @@ def check_job(path: str, shown: str, facts: Facts | None, home: str) -> JobFindi
     error = None
     try:
         JOB.read(tree)
+        steps.split(tree, "job")
     except ConfigError as e:
         error = e
     machines = [facts] if facts is not None else [*_facts_of_hosts(tree, home)] or [Facts()]
     findings: dict[tuple[str, int, int, str], LintFinding] = {}
-    for machine in machines:
-        for finding in _variables(tree, machine):
+    trees = [tree, *_steps(tree)]
+    for machine, job in itertools.product(machines, trees):
+        for finding in _variables(job, machine):
             findings.setdefault((finding.file, finding.line, finding.column, finding.id), finding)
     return JobFindings(tuple(findings.values()), error)
+
+
+def _steps(tree: Node) -> Iterator[Node]:
+    """Yield the keys of each step, with those of the file as defaults."""
+    node = tree.get("steps")
+    common = Node("map", tree.origin, items=tuple(i for i in tree.items if i[0].text != "steps"))
+    for _, step in node.items if node is not None and node.kind == "map" else ():
+        if step.kind == "map":
+            yield overlay(common, step)
 
 
 def _variables(tree: Node, machine: Facts) -> Iterator[LintFinding]:

@@ -19,7 +19,7 @@ from safelaunch.plan.build import make_plan, resume
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from safelaunch.config.resolve import Resolved
+    from safelaunch.config.resolve import Resolved, ResolvedStep
     from safelaunch.model import Plan
 
 
@@ -67,6 +67,26 @@ def print_plans(
     if errors:
         say(f"{len(errors)} of {len(targets)} job files have errors")
     return 2 if errors else 0
+
+
+def print_steps(name: str, steps: Sequence[ResolvedStep], options: dict[str, Any]) -> int:
+    """Print the plans of the steps of a file, and return the exit code."""
+    from safelaunch.plan.steps import step_plan
+
+    names = {step.name: f"step {step.name}" for step in steps}
+    after = tuple(Dependency(*run) for run in shared.earlier_names(options))
+    plans = [(step, step_plan(step, names)) for step in steps]
+    plans = [(step, plan if step.after else replace(plan, after=after)) for step, plan in plans]
+    if options["as_json"]:
+        from safelaunch.plan.serialize import VERSION, plan_json
+
+        shown = [{"step": step.name, **plan_json(plan)} for step, plan in plans]
+        print_json({"version": VERSION, "name": name, "steps": shown})
+        return 0
+    for number, (step, plan) in enumerate(plans):
+        click.echo(f"{chr(10) * bool(number)}# step {step.name}")
+        _print_plan(step.resolved, plan, options)
+    return 0
 
 
 def _print_plan(resolved: Resolved, plan: Plan, options: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from safelaunch.cli.output import escape, say, terminal_width, wrap
 from safelaunch.cli.runs.failure_block import block, labelled, with_label
-from safelaunch.cli.runs.log_output import stdout_writer
+from safelaunch.cli.runs.output.log_output import stdout_writer
 from safelaunch.runs import store
 from safelaunch.runs.access import LogRequest
 from safelaunch.runtime import run_state

@@ -10,8 +10,8 @@ import click
 from safelaunch.cli.completion import complete_run
 from safelaunch.cli.connections import catalog
 from safelaunch.cli.output import say
-from safelaunch.cli.runs import follow
-from safelaunch.cli.runs.log_output import stdout_writer
+from safelaunch.cli.runs import follow, groups
+from safelaunch.cli.runs.output.log_output import stdout_writer
 from safelaunch.errors import RunError, did_you_mean
 from safelaunch.runs import store
 from safelaunch.runs.access import LocalRun, LogRequest, MissingLogError
@@ -47,6 +47,14 @@ def command(run: str | None, **options: Any) -> int:
     --grep takes a text, no pattern, and --tail then counts the lines that contain it. Both, and
     --max-bytes, are applied where the log is: from a host only those lines are sent.
     """
+    group = groups.find_group(run)
+    if group is not None:
+        return groups.logs(group, follows=options["follow"], show=lambda name: _show(name, options))
+    return _show(run, options)
+
+
+def _show(run: str | None, options: dict[str, Any]) -> int:
+    """Print or follow the log of one run."""
     access = _open(run, options["service"])
     rank, follows = options["rank"], options["follow"]
     access.status()  # updates the attempts and ranks that are recorded here of a run on hosts

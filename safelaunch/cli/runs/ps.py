@@ -120,8 +120,9 @@ def _newest(answer: HostAnswer, most: int) -> tuple[list[_RunRow], int]:
     return [row for row in rows if row.id not in old], len(old)
 
 
-def _start_time(row: _RunRow) -> str:
-    return row.id[-20:-5]
+def _start_time(row: _RunRow) -> tuple[str, str, float]:
+    """Sort by time; the steps of one file, whose ids end alike, in their order."""
+    return row.id[-20:-5], row.id[-20:], row.made_at
 
 
 class _RunRow:
@@ -130,6 +131,7 @@ class _RunRow:
     def __init__(self, run: store.Run, status: Status, host: str | None = None) -> None:
         self.id = run.id
         self.run = run
+        self.made_at = _made_at(run.folder)
         hosts = [host] if host else [_host(run, number) for number in store.node_numbers(run)]
         hosts = list(dict.fromkeys(hosts))  # all nodes of a cluster are behind one login node
         self.host = hosts[0] if len(hosts) == 1 else f"{hosts[0]} +{len(hosts) - 1}"
@@ -181,6 +183,14 @@ class _RunRow:
         when = time.strftime(" on %m-%d" if is_old else " at %H:%M", moment)
         text = short(status.progress, state, late=True, width=width - len(when))
         return text + when if text else ""
+
+
+def _made_at(folder: str) -> float:
+    """Return when a run's first folder was made; later files do not change it."""
+    try:
+        return os.stat(folder).st_mtime
+    except OSError:
+        return 0.0
 
 
 def _age(status: Status, now: float) -> str:

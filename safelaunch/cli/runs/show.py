@@ -11,7 +11,7 @@ import click
 from safelaunch.cli.completion import complete_run
 from safelaunch.cli.connections import catalog
 from safelaunch.cli.output import print_json, terminal_width
-from safelaunch.cli.runs import follow, progress
+from safelaunch.cli.runs import follow, groups, progress
 from safelaunch.cli.runs.failure_block import labelled, with_label
 from safelaunch.runs import brief as short
 from safelaunch.runs import store
@@ -39,6 +39,9 @@ _MAX_WARNINGS = 3  # of NCCL
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(run: str | None, brief: bool, as_json: bool) -> int:
     """Show one run: state, exit code, processes, progress, failure, versions, files."""
+    group = groups.find_group(run)
+    if group is not None:
+        return groups.show(group, as_json=as_json)
     access = catalog().find(run)
     record, status = access.record, access.status()
     shown = store.show(record, status, access.ranks(), access.failure(status))

@@ -7,6 +7,7 @@ import click
 from safelaunch.cli.completion import complete_run
 from safelaunch.cli.connections import catalog
 from safelaunch.cli.output import print_json
+from safelaunch.cli.runs import groups
 from safelaunch.cli.runs.follow import headline
 from safelaunch.errors import RunError
 from safelaunch.runs import store
@@ -38,6 +39,9 @@ def command(
 
     Without RUN, or with a job's name, only one such run may be running, with `--host` there.
     """
+    group = groups.find_group(run)
+    if group is not None:
+        return groups.stop(group, grace, as_json=as_json)
     access = catalog().find_live(run, unique=True, hosts=hosts, hosts_path=hosts_path)
     status, had_ended = access.stop(grace)
     if as_json:

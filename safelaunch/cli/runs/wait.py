@@ -9,6 +9,7 @@ import click
 from safelaunch.cli.completion import complete_run
 from safelaunch.cli.connections import catalog
 from safelaunch.cli.output import print_json, say
+from safelaunch.cli.runs import groups
 from safelaunch.cli.runs.follow import fold, outcome
 from safelaunch.runs import store
 from safelaunch.runtime.units import quantity
@@ -25,6 +26,9 @@ _NOT_OVER = {"lost": "some processes are still alive", "unknown": "it may not ha
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(run: str | None, timeout: float | None, as_json: bool) -> int:
     """Wait until a run has ended; exit 0 if it succeeded, else 1."""
+    group = groups.find_group(run)
+    if group is not None:
+        return groups.wait(group, timeout, as_json=as_json)
     access = catalog().find_live(run)
     is_reported = False
 

@@ -11,9 +11,10 @@ from typing import Any
 import click
 
 from safelaunch.cli import plan_options as shared
-from safelaunch.cli.plan_text.dry_run import print_plans
+from safelaunch.cli.plan_text.dry_run import print_plans, print_steps
 from safelaunch.cli.plan_text.plan import resolve_target
 from safelaunch.config.hosts_file import reader as hosts_file
+from safelaunch.config.resolve import SeveralJobs, resolve_steps
 from safelaunch.errors import ConfigError
 from safelaunch.runs import store
 
@@ -59,10 +60,19 @@ def command(job: tuple[str, ...], **options: Any) -> int:
     flags = shared.read_flags(options)
     flags = flags._replace(remote=True, hosts=options["hosts"], hosts_file=flags.hosts_file or own)
     if shared.is_print_only(options):
-        return print_plans(("",), lambda _: resolve_target(files, line, flags), options)
+        try:
+            return print_plans(("",), lambda _: resolve_target(files, line, flags), options)
+        except SeveralJobs:
+            return print_steps(*resolve_steps(files[0], flags, os.getcwd()), options)
+    try:
+        resolved = resolve_target(files, line, flags)
+    except SeveralJobs:
+        from safelaunch.cli.start.targets.steps import remote_steps
+
+        return remote_steps(*resolve_steps(files[0], flags, os.getcwd()), options)
     from safelaunch.cli.start.targets.remote import start
 
-    return start(resolve_target(files, line, flags), options)
+    return start(resolved, options)
 
 
 def _only_job() -> str:

@@ -16,12 +16,10 @@ from safelaunch.cli.output import say
 from safelaunch.cli.plan_options import after_options
 from safelaunch.cli.start.targets.earlier_runs import waiting_plan
 from safelaunch.cli.start.targets.local import start
-from safelaunch.errors import ConfigError, RunError
-from safelaunch.model import Plan
-from safelaunch.plan.serialize import thaw
+from safelaunch.cli.start.targets.recorded_steps import recorded_plan, rerun_group, step_inputs
+from safelaunch.errors import ConfigError
 from safelaunch.remote.runs.remote_run import RemoteRun
-from safelaunch.runs import store
-from safelaunch.runtime.records import PlanRecord, RunRecord
+from safelaunch.runs import groups, store
 from safelaunch.start.code import rerun_code
 from safelaunch.start.resume import resume_run
 
@@ -41,19 +39,15 @@ from safelaunch.start.resume import resume_run
 def command(run: str | None, **options: Any) -> int:
     """Start a recorded run's plan again: same code, command and variables, fresh id and port.
 
-    Later changes of the job file do not count; for those use `safelaunch run`.
+    Of a file with steps RUN may be the group: the steps that have not succeeded run again. Later
+    changes of the job file do not count; for those use `safelaunch run`.
     """
+    group = groups.find(store.home(os.environ), run)
+    if group is not None:
+        return rerun_group(group, options)
     earlier = catalog().find(run)
-    earlier.status()  # the record of a run on hosts may lack its plan until then
-    node_dir = earlier.record.node_dir
-    record = PlanRecord.read(node_dir)
-    plan = thaw(record.unbound) if record else None
-    if not isinstance(plan, Plan):
-        raise RunError(f"{earlier.id} has no recorded plan", where=node_dir)
-    run_record = RunRecord.read(node_dir)
-    if run_record is not None and run_record.job_file:  # that of the plan may be relative
-        plan = replace(plan, job_file=run_record.job_file)
-    plan = replace(plan, after=())  # what that run has waited for
+    # what that run has waited for is over
+    plan = replace(recorded_plan(earlier), after=())
     home = store.home(os.environ)
     if options["resume"]:
         plan = resume_run(plan, home, earlier.id)
@@ -63,7 +57,7 @@ def command(run: str | None, **options: Any) -> int:
         else:
             code = rerun_code.code_of_launch(plan, earlier.record, home)
         say(code.note)
-        plan, after = waiting_plan(code.plan, options)
+        plan, after = waiting_plan(code.plan, options, inputs=step_inputs(earlier))
         if plan.engine is not None:
             from safelaunch.cli.start.targets.engine import start as submit
 
@@ -73,4 +67,4 @@ def command(run: str | None, **options: Any) -> int:
         raise ConfigError("`--foreground` is for a run of this machine", hint="--follow")
     from safelaunch.cli.start.targets.remote import again
 
-    return again(plan, earlier.record, earlier.pointer, options)
+    return again(plan, earlier.record, earlier.pointer, options, step_inputs(earlier))

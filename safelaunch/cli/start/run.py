@@ -12,8 +12,9 @@ import click
 
 from safelaunch.cli import plan_options as shared
 from safelaunch.cli import start_key
-from safelaunch.cli.plan_text.dry_run import print_plans
+from safelaunch.cli.plan_text.dry_run import print_plans, print_steps
 from safelaunch.cli.plan_text.plan import resolve_target
+from safelaunch.config.resolve import SeveralJobs, resolve_steps
 from safelaunch.errors import ConfigError
 from safelaunch.plan.build import make_plan
 
@@ -46,12 +47,21 @@ def command(job: tuple[str, ...], **options: Any) -> int:
     shared.check_target("run", files, line)
     if shared.is_print_only(options):
         targets = files or ("",)
-        return print_plans(targets, lambda f: resolve_target((f,), line, flags), options)
+        try:
+            return print_plans(targets, lambda f: resolve_target((f,), line, flags), options)
+        except SeveralJobs:
+            return print_steps(*resolve_steps(files[0], flags, os.getcwd()), options)
     if options["project_root"]:
         raise ConfigError("`--project-root` is for a dry-run", hint="add --dry-run")
     if len(files) > 1:
         raise ConfigError(f"{len(files)} job files: several at once only with --dry-run")
-    return _start(resolve_target(files, line, flags), options)
+    try:
+        resolved = resolve_target(files, line, flags)
+    except SeveralJobs:
+        from safelaunch.cli.start.targets.steps import run_steps
+
+        return run_steps(*resolve_steps(files[0], flags, os.getcwd()), options)
+    return _start(resolved, options)
 
 
 def _start(resolved: Resolved, options: dict[str, Any]) -> int:

@@ -57,7 +57,7 @@ class SmokeType:
     def read(self, node: Node) -> dict[str, Any]:
         check_kind(node, "map", self.wants)
         for key, _ in node.items:
-            if key.text in ("extends", "smoke"):
+            if key.text in ("extends", "smoke", "steps"):
                 raise ConfigError(
                     f"`{key.text}` inside `smoke`",
                     where=key.origin,
@@ -66,7 +66,7 @@ class SmokeType:
         return JOB.read(node)[0]
 
     def schema(self) -> Shape:
-        names = [key.name for key in JOB.keys if key.name not in ("extends", "smoke")]
+        names = [key.name for key in JOB.keys if key.name not in ("extends", "smoke", "steps")]
         return json_types.record({name: {"$ref": f"#/properties/{name}"} for name in names})
 
 
@@ -99,6 +99,39 @@ class ServicesType:
         return json_types.mapped(json_types.record(shapes))
 
 
+class StepsType:
+    """Steps of a file: each has the keys of a job, and `after`."""
+
+    wants = "a mapping of steps, each with the keys of a job"
+
+    def read(self, node: Node) -> tuple[str, ...]:
+        check_kind(node, "map", self.wants)
+        for key, value in node.items:
+            STEP_NAME.read(key)
+            if value.is_null:
+                continue
+            check_kind(value, "map", "a mapping of job keys")
+            STEP.read(value)
+        names = tuple(key.text for key, value in node.items if not value.is_null)
+        if not names:
+            raise ConfigError("`steps` has no step", where=node.origin)
+        return names
+
+    def schema(self) -> Shape:
+        own = {name: {"$ref": f"#/properties/{name}"} for name in _step_keys()}
+        after = json_types.either(json_types.text(), json_types.listed(json_types.text()))
+        return json_types.mapped(json_types.record({**own, "after": after}))
+
+
+def _step_keys() -> list[str]:
+    return [key.name for key in JOB.keys if key.name not in ("extends", "name", "steps")]
+
+
+STEP_NAME = Text(
+    "a name of a step",
+    r"[A-Za-z0-9][A-Za-z0-9_]{0,30}",
+    "is no name of a step: letters, digits and `_`, at most 31",
+)
 NAME = Text(
     "a name",
     r"[A-Za-z0-9][A-Za-z0-9_-]{0,40}",
@@ -194,6 +227,15 @@ JOB = Schema(
         Key("container", _CONTAINER, "the image that it runs in, over the block of the hosts file"),
         Key("services", ServicesType(), "programs that run beside the job, ready before it begins"),
         Key("smoke", SmokeType(), "job keys that `run --smoke` sets on top of this job"),
+        Key("steps", StepsType(), "jobs one after another, with the keys of this one as defaults"),
+    ),
+)
+
+STEP = Schema(
+    "step",
+    (
+        *(key for key in JOB.keys if key.name in _step_keys()),
+        Key("after", ListOf(STEP_NAME, "steps", single=True), "default: the step before"),
     ),
 )
 

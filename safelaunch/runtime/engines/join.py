@@ -21,6 +21,7 @@ sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.
 from safelaunch.runtime import PLACE, json_files, processes
 from safelaunch.runtime.engines import addresses, table
 from safelaunch.runtime.engines.allocation import JoinError
+from safelaunch.runtime.preconditions import PreconditionFailed, earlier_runs
 from safelaunch.runtime.progress import checkpoints
 from safelaunch.runtime.records import (
     EngineJob,
@@ -87,9 +88,14 @@ def _join(folder: str, allocation: Allocation) -> str:
     engine.checkpoint = meeting.checkpoint
     run.hosts, run.hostname = list(allocation.nodes), allocation.nodes[allocation.node]
     run.starter = processes.identity(os.getpid())
+    values = _values(meeting, run, allocation)
+    try:
+        values.update(earlier_runs.outputs(run, os.path.dirname(folder), engine.placeholders))
+    except PreconditionFailed as e:
+        raise JoinError(e.failure.what) from e
     if "python" in engine.placeholders:
         run.python = sys.executable
-    placeholders.fill(node_dir, engine.placeholders, _values(meeting, run, allocation))
+    placeholders.fill(node_dir, engine.placeholders, values)
     if len(run.hosts) > 1:
         peers = PeersAddress(address=meeting.address, port=meeting.messages, token=meeting.token)
         peers.write(node_dir)

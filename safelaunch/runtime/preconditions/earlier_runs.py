@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 
 from safelaunch.runtime import processes, run_state
-from safelaunch.runtime.preconditions import Precondition, PreconditionFailed
+from safelaunch.runtime.preconditions import Precondition, PreconditionFailed, step_outputs
 from safelaunch.runtime.records import EarlierRun, Failure, Process, RunRecord, Status
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
 
 CLASS = "earlier-run"  # failure class of a run whose precondition can never be met
 
@@ -16,14 +20,26 @@ def preconditions(run: RunRecord, node_dir: str) -> list[EarlierRunEnd]:
     if run.engine is not None:
         return []
     folder = os.path.dirname(os.path.dirname(node_dir))
-    return [EarlierRunEnd(earlier, folder) for earlier in run.after]
+    return [EarlierRunEnd(earlier, folder, list(run.placeholders)) for earlier in run.after]
+
+
+def outputs(run: RunRecord, folder: str, names: Iterable[str]) -> dict[str, str]:
+    """Return the values of these placeholders that are outputs of earlier steps.
+
+    `folder` is that of all runs. Raises PreconditionFailed.
+    """
+    values: dict[str, str] = {}
+    for earlier in run.after:
+        values.update(EarlierRunEnd(earlier, folder, list(names)).values())
+    return values
 
 
 class EarlierRunEnd(Precondition):
     """The end of a run of this machine: with success of all its nodes, or any end of this one."""
 
-    def __init__(self, earlier: EarlierRun, folder: str) -> None:
+    def __init__(self, earlier: EarlierRun, folder: str, names: Sequence[str] = ()) -> None:
         self.earlier = earlier
+        self.names = names  # of placeholders
         self.dir = os.path.join(folder, earlier.run, f"node-{earlier.node}")
         self.was_there = os.path.isdir(self.dir)
 
@@ -46,6 +62,23 @@ class EarlierRunEnd(Precondition):
             raise self._failure(f"{how}: how it ended is not known")
         reason = f" ({status.reason})" if status.reason else ""
         raise self._failure(f"ended: {status.state}{reason}")
+
+    def values(self) -> Mapping[str, str]:
+        """Return the outputs of the run that are words of the later one."""
+        prefix = f"steps.{self.earlier.step}."
+        values: dict[str, str] = {}
+        for name in self.names:
+            if self.earlier.step is None or not name.startswith(prefix):
+                continue
+            try:
+                values[name] = step_outputs.value(self.dir, name[len(prefix) :])
+            except step_outputs.OutputMissing as e:
+                what = f"`{{{name}}}` of {self.earlier.run} is missing: {e}"
+                advice = f"`safelaunch logs {self.earlier.run}` shows what it has saved"
+                raise PreconditionFailed(
+                    Failure(version=1, class_name=CLASS, role="root", what=what, advice=advice)
+                ) from e
+        return values
 
     def _wait_for_nodes(self, status: Status) -> str:
         """Return that other nodes of a run have not ended, by what its supervisor here has heard.

@@ -49,7 +49,7 @@ def newest_time(pattern: str, cwd: str) -> float | None:
     return max((time for time in times if time is not None), default=None)
 
 
-def whole(pattern: str, cwd: str) -> tuple[list[str], str]:
+def whole(pattern: str, cwd: str, most: int = MOST) -> tuple[list[str], str]:
     """Return the whole checkpoints that match a glob, the newest first, and what the newest lacks.
 
     Paths below cwd are relative to it. The second is "" where the newest match is whole.
@@ -68,7 +68,7 @@ def whole(pattern: str, cwd: str) -> tuple[list[str], str]:
             paths.append(_below(path, cwd))
         elif not paths:
             lack = lack or f"{_below(path, cwd)} {why}"
-        if len(paths) == MOST:
+        if len(paths) == most:
             break
     return paths, lack
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 UNBOUND = "unbound"  # folder of the files, in that of a node
-_PLAIN = re.compile(r"[A-Za-z0-9._:@+,/-]+")
+_PLAIN = re.compile(r"[A-Za-z0-9._:@+,/%=-]+")
 
 
 def fill(node_dir: str, placeholders: Mapping[str, str], values: Mapping[str, str]) -> None:

@@ -7,14 +7,15 @@ runtime/start/placeholders.py writes the files with the values.
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from safelaunch.model import Slot
+from safelaunch.plan.steps import late_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from safelaunch.model import Plan
+    from safelaunch.model import LateValue, Plan
 
 
 def of_waiting(plan: Plan, run_id: str, *, waits: bool) -> dict[Slot, str]:
@@ -24,13 +25,14 @@ def of_waiting(plan: Plan, run_id: str, *, waits: bool) -> dict[Slot, str]:
     has been agreed on by then.
     """
     slots = [Slot.PORT] if waits and len(plan.nodes) == 1 else []
-    return placeholders(plan, run_id, slots)
+    return placeholders(plan, run_id, [*slots, *late_values(plan)])
 
 
-def placeholders(plan: Plan, run_id: str, slots: Iterable[Slot]) -> dict[Slot, str]:
-    """Return what stands for the values: letters and digits, quoted as the values are."""
+def placeholders(plan: Plan, run_id: str, slots: Iterable[Slot | LateValue]) -> dict[Slot, str]:
+    """Return what stands for the values: a plain word, quoted as the values are."""
     text, number = repr(plan.nodes), zlib.crc32(run_id.encode())
     while f"{number:08x}" in text:
         number += 1
     names = {slot: slot.value.replace("-", "") for slot in slots}
-    return {slot: f"safelaunch{name}{number:08x}" for slot, name in names.items()}
+    texts = {slot: f"safelaunch{name}{number:08x}" for slot, name in names.items()}
+    return cast("dict[Slot, str]", texts)  # a late value is bound as a slot is

@@ -38,7 +38,7 @@ def show_started(started: Started, options: dict[str, Any]) -> int:
         run = catalog().open(started.run)
         say_notes(started)
         if options["as_json"]:
-            print_json(_start_json(started, run))
+            print_json(start_json(started, run))
         elif options["follow"]:
             where = f": {_job(started)}" if started.job else _hosts(run)
             say(f"started {run_id}{where}; Ctrl-C leaves it running")
@@ -121,7 +121,7 @@ def _hosts(run: RunAccess) -> str:
     return f" on {names}" if names else ""
 
 
-def _start_json(started: Started, run: RunAccess) -> dict[str, Any]:
+def start_json(started: Started, run: RunAccess) -> dict[str, Any]:
     """Return what `run --json` and `remote --json` print."""
     first = started.places[0]
     shown = {

@@ -12,19 +12,26 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from safelaunch.model import Plan
+    from safelaunch.runtime.records import EarlierRun
     from safelaunch.start.earlier_runs import WaitingPlan
 
 
-def waiting_plan(plan: Plan, options: dict[str, Any], hosts: Sequence[str] = ()) -> WaitingPlan:
+def waiting_plan(
+    plan: Plan,
+    options: dict[str, Any],
+    hosts: Sequence[str] = (),
+    inputs: tuple[tuple[EarlierRun, ...], ...] = (),
+) -> WaitingPlan:
     """Return a plan with the runs that the options name.
 
-    `hosts` are those of its nodes. Raises ConfigError, and Refused where one has failed already.
+    `hosts` are those of its nodes; `inputs` are earlier steps of each, whose outputs it needs.
+    Raises ConfigError, and Refused where one has failed already.
     """
     names = earlier_names(options)
     from safelaunch.start.earlier_runs import WaitingPlan, after_runs
 
     if not names:
-        return WaitingPlan(plan, ())
+        return WaitingPlan(plan, inputs)
     from safelaunch.cli.connections import catalog
     from safelaunch.cli.output import say
 
@@ -33,4 +40,7 @@ def waiting_plan(plan: Plan, options: dict[str, Any], hosts: Sequence[str] = ())
     live = [end.run for end in waiting.after[0] if not end.has_ended]
     if live and not hosts and plan.engine is None:
         say(f"note: waits for {', '.join(live)}; then it runs the project's files as they are then")
+    if inputs:
+        after = tuple(a + b for a, b in zip(waiting.after, inputs, strict=True))
+        waiting = waiting._replace(after=after)
     return waiting

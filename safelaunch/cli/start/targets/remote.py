@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from safelaunch.model import Plan
     from safelaunch.remote.start.prepare import PreparedStart
     from safelaunch.runs.store import Run
-    from safelaunch.runtime.records import RemoteRecord
+    from safelaunch.runtime.records import EarlierRun, RemoteRecord
+    from safelaunch.start.caller import Caller, Started
 
 
 def start(resolved: Resolved, options: dict[str, Any]) -> int:
@@ -49,6 +50,19 @@ def start(resolved: Resolved, options: dict[str, Any]) -> int:
     names = list(dict.fromkeys(host.name for host in resolved.hosts))
     plan, after = waiting_plan(plan, options, names)
     by = caller(os.environ)._replace(after=after)
+    prepared = _prepared(resolved, plan, by, options)
+    start_key.record(prepared.run_id)
+    return _start(prepared, options)
+
+
+def start_plan(resolved: Resolved, plan: Plan, by: Caller, options: dict[str, Any]) -> Started:
+    """Start a plan of a resolved job on its hosts. Raises SafelaunchError."""
+    return start_prepared(_prepared(resolved, plan, by, options))
+
+
+def _prepared(resolved: Resolved, plan: Plan, by: Caller, options: dict[str, Any]) -> PreparedStart:
+    """Connect, check and sync, with the questions that this needs."""
+    names = list(dict.fromkeys(host.name for host in resolved.hosts))
     checks = None
     if not options["no_check"]:
         context = machines.for_plan(resolved, plan, os.environ, is_quick=True)
@@ -71,21 +85,44 @@ def start(resolved: Resolved, options: dict[str, Any]) -> int:
             report=bar.say,
             progress=bar.show,
         )
-        prepared = prepare(plan, names, pool, by, checks=checks, sync=sync)
-    start_key.record(prepared.run_id)
-    return _start(prepared, options)
+        return prepare(plan, names, pool, by, checks=checks, sync=sync)
 
 
-def again(plan: Plan, run: Run, pointer: RemoteRecord, options: dict[str, Any]) -> int:
-    """Start a recorded plan again on its hosts, with its code or that of today."""
+def again(
+    plan: Plan,
+    run: Run,
+    pointer: RemoteRecord,
+    options: dict[str, Any],
+    inputs: tuple[tuple[EarlierRun, ...], ...] = (),
+) -> int:
+    """Start a recorded plan again on its hosts, with its code or that of today.
+
+    `inputs` are the earlier steps of each node.
+    """
+    check_output(options, "rerun")
+    plan, after = waiting_plan(plan, options, _hosts(plan, pointer), inputs)
+    by = caller(os.environ)._replace(after=after)
+    return _start(_prepared_again(plan, by, run, pointer, options), options)
+
+
+def start_again(
+    plan: Plan, by: Caller, run: Run, pointer: RemoteRecord, options: dict[str, Any]
+) -> Started:
+    """Start a recorded plan again on its hosts. Raises SafelaunchError."""
+    return start_prepared(_prepared_again(plan, by, run, pointer, options))
+
+
+def _hosts(plan: Plan, pointer: RemoteRecord) -> list[str]:
+    names = [place.host for place in pointer.places]
+    return names[:1] if plan.engine is not None else names  # the login node
+
+
+def _prepared_again(
+    plan: Plan, by: Caller, run: Run, pointer: RemoteRecord, options: dict[str, Any]
+) -> PreparedStart:
     from safelaunch.remote.start.rerun_sync import RerunSync, sync_again
 
-    check_output(options, "rerun")
-    names = [place.host for place in pointer.places]
-    if plan.engine is not None:
-        names = names[:1]  # the login node
-    plan, after = waiting_plan(plan, options, names)
-    pool, by = host_pool(pointer.hosts_file), caller(os.environ)._replace(after=after)
+    names, pool = _hosts(plan, pointer), host_pool(pointer.hosts_file)
     # the plan of a run that another machine started comes from the host
     reaches = trust.env_reaches(name for node in plan.nodes for name in node.secrets)
     approvals, subjects = trust.Approvals(by.home), trust.on_hosts(names)
@@ -98,8 +135,7 @@ def again(plan: Plan, run: Run, pointer: RemoteRecord, options: dict[str, Any]) 
             confirm=_allow(options),
             report=bar.say,
         )
-        prepared = sync_again(prepared, run, sync)
-    return _start(prepared, options)
+        return sync_again(prepared, run, sync)
 
 
 def _start(prepared: PreparedStart, options: dict[str, Any]) -> int:

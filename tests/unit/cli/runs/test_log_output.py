@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from safelaunch.cli.runs.log_output import MAX_WAITING, LineWriter, collapse_carriage_returns
+from safelaunch.cli.runs.output.log_output import MAX_WAITING, LineWriter, collapse_carriage_returns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

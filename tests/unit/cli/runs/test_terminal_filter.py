@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safelaunch.cli.runs.terminal_filter import TerminalFilter
+from safelaunch.cli.runs.output.terminal_filter import TerminalFilter
 
 
 def shown(*pieces: bytes) -> bytes:

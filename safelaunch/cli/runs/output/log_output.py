@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from safelaunch.cli.runs.terminal_filter import TerminalFilter
+from safelaunch.cli.runs.output.terminal_filter import TerminalFilter
 
 if TYPE_CHECKING:
     from collections.abc import Callable

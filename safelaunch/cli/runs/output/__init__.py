@@ -1,0 +1,1 @@
+"""How the bytes of a log reach a terminal or a pipe."""
