@@ -270,3 +270,28 @@ def test_a_job_begins_after_the_job_of_an_earlier_run_as_slurm_lets_it(
     assert (shown["state"], shown["attempts"]) == ("stopped", [])
     assert "the job that it depends on has failed" in shown["reason"]
     assert cluster.queue() == ""
+
+
+def test_steps_are_jobs_that_depend_on_each_other_with_the_outputs_of_those_before(
+    place: Place, cluster: Slurm
+) -> None:
+    place.job("import sys\nprint('from', sys.argv[1])\n", name="export")
+    train = "import pathlib\np = pathlib.Path('out/step-1')\np.mkdir(parents=True)\n"
+    name = place.job(
+        train + "(p / 'model.pt').write_bytes(b'weights')\n",
+        slurm=BLOCK,
+        profile="cpu",
+        script=None,
+        steps={
+            "train": {"script": "job.py", "recovery": {"checkpoint": "out/step-*"}},
+            "export": {"script": "export.py", "args": ["{steps.train.checkpoint}"]},
+        },
+    )
+    dry = place.cli("run", "--on", "slurm", name, "--dry-run").stdout
+    assert "'--dependency=afterok:<job of step train>'" in dry
+    group = place.json("run", "--on", "slurm", name)["group"]
+    shown = place.json("wait", group)
+    assert [step["state"] for step in shown["steps"]] == ["succeeded"] * 2
+    log = place.cli("logs", shown["steps"][1]["id"]).stdout
+    assert f"from {place.project}/out/step-1" in log
+    assert cluster.queue() == ""
