@@ -7,6 +7,8 @@ this file; Accelerate joins them into one world and splits each epoch's data bet
 from __future__ import annotations
 
 import argparse
+import json
+import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +46,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--config", type=Path, required=True, help="YAML file with the settings")
     parser.add_argument("--seed", type=int, default=0, help="seed of the weights and the shuffling")
     parser.add_argument("--epochs", type=int, help="override the configured number of epochs")
+    parser.add_argument("--out", type=Path, help="folder for a checkpoint of each epoch")
     parser.add_argument("--world-size", type=int, default=2, help="number of processes expected")
     return parser.parse_args()
 
@@ -83,7 +86,20 @@ def evaluate(accelerator: Accelerator, model: nn.Module, loader: DataLoader[Batc
     return torch.cat(hits).float().mean().item()
 
 
-def run(accelerator: Accelerator, settings: Settings, epochs: int) -> float:
+def save(
+    accelerator: Accelerator, model: nn.Module, folder: Path, metrics: dict[str, float]
+) -> None:
+    """Save the weights of an epoch and what they have reached; the folder appears when whole."""
+    if accelerator.is_main_process:
+        unfinished = folder.with_name(f"tmp-{folder.name}")
+        unfinished.mkdir(parents=True, exist_ok=True)
+        torch.save(accelerator.unwrap_model(model).state_dict(), unfinished / "model.pt")
+        (unfinished / "metrics.json").write_text(json.dumps(metrics), encoding="utf-8")
+        shutil.rmtree(folder, ignore_errors=True)
+        unfinished.rename(folder)
+
+
+def run(accelerator: Accelerator, settings: Settings, epochs: int, out: Path | None) -> float:
     """Train, then test once; return the test accuracy."""
     train_set, test_set = train_test_split()
     model = DigitNet(settings.channels)
@@ -98,6 +114,8 @@ def run(accelerator: Accelerator, settings: Settings, epochs: int) -> float:
         accelerator.print(
             f"epoch {epoch}/{epochs} loss {loss:.4f} accuracy {accuracy:.2f}", flush=True
         )
+        if out is not None:
+            save(accelerator, model, out / f"epoch-{epoch}", {"loss": loss, "accuracy": accuracy})
     accuracy = evaluate(accelerator, model, test_loader)
     accelerator.print(f"test accuracy: {accuracy:.4f}", flush=True)
     return accuracy
@@ -111,7 +129,7 @@ def main() -> int:
     check_world_size(accelerator, args.world_size)
     set_seed(args.seed)
     epochs = settings.epochs if args.epochs is None else args.epochs
-    accuracy = run(accelerator, settings, epochs)
+    accuracy = run(accelerator, settings, epochs, args.out)
     if accuracy < REQUIRED_ACCURACY and accelerator.is_main_process:
         print(f"the test accuracy is below {REQUIRED_ACCURACY}", file=sys.stderr)
     close(accelerator)
