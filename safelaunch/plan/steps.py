@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from safelaunch.errors import ConfigError
 from safelaunch.model import STEP_OUTPUT, Dependency, LateValue, Template, bind_word, text
 from safelaunch.plan.build import make_plan, map_words
 
@@ -20,7 +21,24 @@ def step_plan(step: ResolvedStep, runs: Mapping[str, str]) -> Plan:
     plan = make_plan(step.resolved)
     nodes = tuple(map_words(node, _with_late_values) for node in plan.nodes)
     after = tuple(Dependency(runs[name]) for name in step.after)
-    return replace(plan, nodes=nodes, after=after)
+    plan = replace(plan, nodes=nodes, after=after)
+    check_dependencies(plan)
+    return plan
+
+
+def check_dependencies(plan: Plan) -> None:
+    """Refuse a plan that waits for runs where nothing can wait for them. Raises ConfigError."""
+    if not plan.after:
+        return
+    where = plan.job_file or None
+    hint = "start it once they have ended: safelaunch wait RUN && safelaunch run ..."
+    name = plan.engine.engine_name if plan.engine else ""
+    if name not in ("", "slurm"):
+        what = f"{name} starts a job at once: it cannot wait for other runs"
+        raise ConfigError(what, where=where, hint=hint)
+    if any(node.container is not None for node in plan.nodes):
+        what = "a job in a container cannot wait for runs: its supervisor sees no others there"
+        raise ConfigError(what, where=where, hint=hint)
 
 
 def late_values(plan: Plan) -> list[LateValue]:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.errors import ConfigError, Refused
 from safelaunch.model import Dependency
+from safelaunch.plan.steps import check_dependencies
 from safelaunch.runtime import run_state
 from safelaunch.runtime.records import EarlierRun, RunRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from safelaunch.model import Plan
     from safelaunch.runs.access import RunAccess
@@ -25,13 +26,14 @@ class WaitingPlan(NamedTuple):
 
 
 def after_runs(
-    plan: Plan, earlier: Iterable[tuple[RunAccess, bool]], hosts: Sequence[str] = ()
+    plan: Plan, earlier: Sequence[tuple[RunAccess, bool]], hosts: Sequence[str] = ()
 ) -> WaitingPlan:
     """Return a plan that begins after runs: each with success, or where True after any end.
 
     `hosts` are those of its nodes, or the login node; none for this machine. Raises ConfigError
     for a run of another place, and Refused for one that has ended otherwise.
     """
+    check_dependencies(replace(plan, after=tuple(Dependency(run.id) for run, _ in earlier)))
     waits: list[Dependency] = []
     nodes: list[list[EarlierRun]] = [[] for _ in plan.nodes]
     for run, is_any_end in earlier:
@@ -67,12 +69,6 @@ def _nodes(plan: Plan, run: RunAccess, hosts: Sequence[str]) -> list[int]:
     if record.engine is not None:
         title = record.engine.title
         raise _elsewhere(run, f"is a job of {title}", f"only jobs of {title} can wait for it")
-    if any(node.container is not None for node in plan.nodes):
-        raise ConfigError(
-            "a job in a container cannot wait for a run: its supervisor sees no other runs there",
-            where="--after",
-            hint=f"safelaunch wait {run.id} && ...",
-        )
     names = [place.host for place in run.places()]
     numbers = _beside(hosts, names, len(plan.nodes))
     if numbers is None:
@@ -116,24 +112,10 @@ def step_nodes(plan: Plan, hosts: Sequence[str], name: str, earlier: Sequence[st
     return numbers
 
 
-def check_engine(plan: Plan) -> None:
-    """Refuse a plan that waits for others where its engine has no such wait. Raises ConfigError."""
-    name = plan.engine.engine_name if plan.engine else "slurm"
-    if plan.after and name != "slurm":
-        raise ConfigError(
-            f"{name} starts a job at once: it has no steps that wait for others",
-            where=plan.job_file or None,
-            hint="safelaunch remote --host HOST, or --on slurm",
-        )
-
-
 def _engine_nodes(plan: Plan, run: RunAccess, hosts: Sequence[str]) -> list[int]:
     """Return node 0 of an earlier job for each node of a plan for an engine. Raises ConfigError."""
     record = RunRecord.read(run.record.node_dir) or RunRecord()
     name = plan.engine.engine_name if plan.engine else ""
-    if name != "slurm":
-        hint = f"safelaunch wait {run.id} && safelaunch run --on {name} ..."
-        raise ConfigError(f"{name} starts a job at once: it has no `--after`", hint=hint)
     login = {place.host for place in run.places()} if hosts else set()
     is_same = record.engine is not None and record.engine.name == name
     if not is_same or (hosts and login != {hosts[0]}) or (not hosts and _is_remote(run)):

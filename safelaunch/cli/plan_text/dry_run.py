@@ -15,6 +15,7 @@ from safelaunch.cli.plan_text.plan import print_explanation, print_plan, print_w
 from safelaunch.errors import SafelaunchError
 from safelaunch.model import Dependency
 from safelaunch.plan.build import make_plan, resume
+from safelaunch.plan.steps import check_dependencies, step_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,6 +33,7 @@ def print_plans(
         resolved = resolve(target)
         after = tuple(Dependency(*name) for name in shared.earlier_names(options))
         plan = replace(make_plan(resolved), after=after)
+        check_dependencies(plan)
         # without reading the run that it resumes
         return resolved, resume(plan) if shared.wants_resume(options) else plan
 
@@ -71,8 +73,6 @@ def print_plans(
 
 def print_steps(name: str, steps: Sequence[ResolvedStep], options: dict[str, Any]) -> int:
     """Print the plans of the steps of a file, and return the exit code."""
-    from safelaunch.plan.steps import step_plan
-
     names = {step.name: f"step {step.name}" for step in steps}
     after = tuple(Dependency(*run) for run in shared.earlier_names(options))
     plans = [(step, step_plan(step, names)) for step in steps]

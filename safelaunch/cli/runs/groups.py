@@ -36,9 +36,11 @@ def show(group: RunGroup, *, as_json: bool) -> int:
 
 def wait(group: RunGroup, timeout: float | None, *, as_json: bool) -> int:
     """Wait until all steps have ended; return 0 if they have succeeded, else 1."""
+    until = None if timeout is None else time.monotonic() + timeout
     ends = []
     for step, run in _runs(group):
-        ends.append((step, run, run.wait(timeout)))
+        left = None if until is None else max(0.0, until - time.monotonic())
+        ends.append((step, run, run.wait(left)))
     for step, run, status in ends:
         if status.state != "succeeded" and not as_json:
             say(f"step {step}:")

@@ -73,7 +73,8 @@ class EarlierRunEnd(Precondition):
             try:
                 values[name] = step_outputs.value(self.dir, name[len(prefix) :])
             except step_outputs.OutputMissing as e:
-                what = f"`{{{name}}}` of {self.earlier.run} is missing: {e}"
+                why = e if os.path.isdir(self.dir) else "that run was removed"
+                what = f"`{{{name}}}` of {self.earlier.run} is missing: {why}"
                 advice = f"`safelaunch logs {self.earlier.run}` shows what it has saved"
                 raise PreconditionFailed(
                     Failure(version=1, class_name=CLASS, role="root", what=what, advice=advice)

@@ -106,3 +106,22 @@ def test_a_wrong_step_is_refused_with_its_line(
     with pytest.raises(ConfigError) as error:
         plans(tmp_path, FILE.replace(old, new, 1))
     assert (error.value.where, message in error.value.message) == (f"job.yaml:{where}", True)
+
+
+@pytest.mark.parametrize(
+    ("keys", "engine", "message"),
+    [
+        ("container: {image: a/b}", None, "a job in a container cannot wait"),
+        ("ray: {address: 'http://h:1'}", "ray", "ray starts a job at once"),
+    ],
+)
+def test_steps_are_refused_where_nothing_can_wait(
+    tmp_path: Path, keys: str, engine: str | None, message: str
+) -> None:
+    (tmp_path / "t.py").touch()
+    text = f"launcher: python\nprofile: cpu\nscript: t.py\n{keys}\nsteps: {{a: {{}}, b: {{}}}}\n"
+    (tmp_path / "job.yaml").write_text(text)
+    _, steps = resolve_steps("job.yaml", Flags(engine=engine), str(tmp_path))
+    assert step_plan(steps[0], {}).name == "job-a"
+    with pytest.raises(ConfigError, match=message):
+        step_plan(steps[1], {"a": "a"})

@@ -20,7 +20,7 @@ from safelaunch.errors import ConfigError, SafelaunchError
 from safelaunch.plan.steps import step_plan
 from safelaunch.runtime.records import EarlierRun
 from safelaunch.start.caller import caller
-from safelaunch.start.earlier_runs import check_engine, step_nodes
+from safelaunch.start.earlier_runs import step_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -85,7 +85,6 @@ def _planned(name: str, steps: Sequence[ResolvedStep], options: dict[str, Any]) 
     for step in steps:
         plan = step_plan(step, ids)
         start = StepStart(step.name, plan, by._replace(step=step.name), step.resolved)
-        check_engine(plan)
         if not step.after:
             plan, after = waiting_plan(plan, options, start.hosts)
         else:
@@ -168,6 +167,8 @@ def _show(
         ]
         print_json({"version": 1, "group": group, "steps": shown})
         return 0
+    if any(step.by.after and not step.hosts and step.plan.engine is None for step in steps):
+        say("note: a step runs the project's files as they are when it begins")
     click.echo(f"started {group}: {', '.join(step.name for step in steps)}")
     for step, done in zip(steps, started, strict=True):
         after = ", ".join(earlier.step or earlier.run for earlier in step.by.earlier_runs(0))
