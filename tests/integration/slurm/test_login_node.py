@@ -111,6 +111,20 @@ def test_a_stop_ends_all_nodes_and_the_job(place: Place, cluster: Slurm) -> None
     assert cluster.queue() == ""
 
 
+def test_a_job_begins_after_another_of_the_same_login_node(place: Place) -> None:
+    first = submit(place, job(place, WHO, 1), "--set", "slurm.partition=down")
+    second = submit(place, job(place, WHO, 1), "--after-any", first)
+    wait_for(
+        lambda: "(Dependency)" in (place.json("show", second).get("reason") or ""), "a dependency"
+    )
+    refused = place.cli("run", place.job("print(1)", name="here"), "--after", first, code=2).stderr
+    assert f"{first} is a job of Slurm" in refused
+    place.cli("stop", first)
+    assert place.json("wait", second)["state"] == "succeeded"
+    again = place.cli("remote", "--host", "cluster", "job.yaml", "--after", first, code=3).stderr
+    assert f"{first} has ended: stopped" in again
+
+
 def test_a_run_that_waits_says_for_what(place: Place) -> None:
     run = submit(place, job(place, WHO), "--set", "slurm.partition=down")
     status = wait_for(

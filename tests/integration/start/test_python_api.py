@@ -88,3 +88,31 @@ def test_a_run_on_a_host_is_started_and_watched_without_the_command_line(
     assert result["modules"] == []
     assert (result["log"], result["state"]) == ("step 3\n", "succeeded")
     assert (result["hosts"], result["same"]) == (["gpu1"], True)
+
+
+AFTER = """
+import json
+from safelaunch import api
+from safelaunch.errors import Refused
+
+bad = api.start(api.plan("job.yaml", sets=["args=[3]"]))
+plan = api.plan("good.yaml")
+good = api.start(plan, after_any=[bad])
+last = api.start(plan, after=[good])
+print(json.dumps({"state": last.wait(timeout=60).state, "ends": [
+    run.status().ended_at for run in (bad, good, last)
+]}), flush=True)
+try:
+    api.start(plan, after=[bad])
+except Refused as e:
+    assert e.message.startswith(bad.id + " has ended: failed"), e.message
+else:
+    raise SystemExit("it was started")
+"""
+
+
+def test_a_run_from_python_begins_after_another(place: Place) -> None:
+    place.job("import sys\nsys.exit(int(sys.argv[1]))")
+    place.job("print('ok')", name="good")
+    shown = watch(place, AFTER)
+    assert (shown["state"], sorted(shown["ends"])) == ("succeeded", shown["ends"])
