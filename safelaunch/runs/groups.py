@@ -42,10 +42,10 @@ def find(home: str, name: str | None) -> RunGroup | None:
     runs = store.all_runs(home)
     if any(name in (run.id, run.name) for run in runs):
         return None
-    suffix = name[-20:] if store.is_run_id(name) else ""
+    moment = name[-20:-5] if store.is_run_id(name) else ""
     groups: dict[str, list[Member]] = {}
     for run in runs:
-        if not (run.id.endswith(suffix) if suffix else run.name.startswith(f"{name}-")):
+        if not (run.id[-20:-5] == moment if moment else run.name.startswith(f"{name}-")):
             continue
         record = RunRecord.read(run.node_dir)
         if (

@@ -30,6 +30,20 @@ class Caller(NamedTuple):
         """Return the id of the run of a plan."""
         return f"{name}-{self.id_suffix}"
 
+    def of_step(self, group: str, step: str, number: int) -> Caller:
+        """Return the caller of a step of a group; their numbers differ.
+
+        The ids of the runs differ in their last digits too: names of sockets are made of these.
+        """
+        moment, _, digits = self.id_suffix.rpartition("-")
+        suffix = f"{moment}-{(int(digits, 16) + number) & 0xFFFF:04x}"
+        return self._replace(id_suffix=suffix, group=group, step=step)
+
+    @property
+    def waits(self) -> bool:
+        """Whether a node waits for other runs."""
+        return any(self.after)
+
     def earlier_runs(self, rank: int) -> list[EarlierRun]:
         """Return the runs that must have ended before a node begins."""
         return list(self.after[rank]) if self.after else []

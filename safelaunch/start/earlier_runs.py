@@ -60,7 +60,7 @@ def _has_ended(run: RunAccess, *, is_any_end: bool) -> bool:
             where="--after",
             hint=f"safelaunch show {run.id} says why; `--after-any` starts after any end",
         )
-    return True
+    return not (status.state == "lost" and status.alive)
 
 
 def _nodes(plan: Plan, run: RunAccess, hosts: Sequence[str]) -> list[int]:

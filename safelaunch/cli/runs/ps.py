@@ -120,9 +120,9 @@ def _newest(answer: HostAnswer, most: int) -> tuple[list[_RunRow], int]:
     return [row for row in rows if row.id not in old], len(old)
 
 
-def _start_time(row: _RunRow) -> tuple[str, str, float]:
-    """Sort by time; the steps of one file, whose ids end alike, in their order."""
-    return row.id[-20:-5], row.id[-20:], row.made_at
+def _start_time(row: _RunRow) -> tuple[str, float]:
+    """Sort by time; the steps of one file, which have the same one in their ids, in their order."""
+    return row.id[-20:-5], row.made_at
 
 
 class _RunRow:

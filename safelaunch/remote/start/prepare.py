@@ -106,7 +106,7 @@ class PreparedStart(NamedTuple):
             peers = PeersAddress(address=address, port=port, token=token)
             files[PeersAddress.FILE] = json.dumps(peers.to_json()).encode()
         plan = self.plan
-        late = late_values.of_waiting(plan, self.run_id, waits=bool(self.caller.after))
+        late = late_values.of_waiting(plan, self.run_id, waits=self.caller.waits)
         facts |= late
         if self.code and report.container is not None:
             from safelaunch.remote.start.images import with_place

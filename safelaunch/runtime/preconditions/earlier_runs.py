@@ -52,7 +52,8 @@ class EarlierRunEnd(Precondition):
         if status.state not in (*run_state.ENDED, "lost"):
             return f"the end of {run}"
         if self.earlier.is_any_end:
-            return ""
+            left = status.state == "lost" and status.alive  # they go on without a supervisor
+            return f"the end of {run}, of which {status.alive} processes are left" if left else ""
         if status.state == "succeeded":
             return self._wait_for_nodes(status)
         if not os.path.isdir(self.dir):

@@ -82,3 +82,17 @@ def test_a_run_that_waits_is_stopped_and_leaves_nothing(place: Place) -> None:
     assert (shown["state"], shown["proof"], shown["attempts"]) == ("stopped", "wait", [])
     assert place.json("show", first)["state"] == "running"
     place.write("go", "")
+
+
+def test_code_that_has_changed_while_a_run_waited_is_named(place: Place) -> None:
+    first = place.start(place.job(WAITS, name="first"))
+    second = _second(place, first)
+    record = place.node(second) / "record.json"
+    wait_for(record.exists, "a record of the code")
+    place.write("second.py", "print('changed')")
+    place.write("go", "")
+    shown = place.json("wait", second)
+    assert shown["attempts"][0]["changed_files"] == ["second.py"]
+    log = place.cli("logs", second).stdout
+    assert "the code has changed since the start: second.py" in log
+    assert "changed\n" in log

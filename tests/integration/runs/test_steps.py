@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +55,10 @@ def test_each_step_begins_after_the_one_before_with_its_outputs(place: Place) ->
     assert [plan["step"] for plan in plans] == ["train", "export", "evaluate"]
     started = place.json("run", job)
     group, ids = started["group"], [step["id"] for step in started["steps"]]
-    assert ids == [group.replace("demo-", f"demo-{step['step']}-") for step in started["steps"]]
+    assert [run[:-5] for run in ids] == [
+        group[:-5].replace("demo-", f"demo-{step['step']}-") for step in started["steps"]
+    ]
+    assert len({place.json("show", run)["socket"] for run in ids}) == len(ids)
     assert _states(place.json("wait", "demo")) == ["succeeded"] * 3
     shown = place.json("show", ids[2])
     assert (shown["group"], shown["step"]) == (group, "evaluate")
@@ -109,3 +114,28 @@ def test_a_step_that_cannot_be_started_leaves_none_running(place: Place) -> None
     error = place.cli("run", job, code=2).stderr
     assert "ABSENT_TOKEN" in error
     assert {run["state"] for run in place.json("ps")["runs"]} <= {"stopped"}
+
+
+def test_steps_after_one_whose_supervisor_was_killed_do_not_begin_and_can_be_run_again(
+    place: Place,
+) -> None:
+    waits = "import pathlib, time\nwhile not pathlib.Path('go').exists(): time.sleep(0.02)\n"
+    started = place.json("run", _steps(place, train=waits + TRAIN))
+    group, first = started["group"], started["steps"][0]["id"]
+    shown = place.json("show", first)
+    last = place.start(place.job("print('begun')", name="last"), "--after-any", first)
+    os.kill(shown["pids"]["supervisor"], signal.SIGKILL)
+    wait_for(
+        lambda: "processes are left" in str(place.json("show", last).get("waits_for")),
+        "a wait for what is left",
+    )
+    place.cli("stop", group)
+    ends = place.json("show", group)
+    assert [step["state"] for step in ends["steps"]][1:] == ["failed", "failed"]
+    assert "ended: lost" in ends["steps"][1]["failure"]["what"]
+    assert place.json("wait", last)["state"] == "succeeded"
+    place.write("go", "")
+    again = place.json("rerun", group, "--current")
+    assert [step["state"] for step in place.json("wait", again["group"])["steps"]] == [
+        "succeeded"
+    ] * 3

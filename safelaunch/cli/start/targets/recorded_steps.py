@@ -79,16 +79,43 @@ def rerun_group(group: RunGroup, options: dict[str, Any]) -> int:
         say(f"all steps of {group.id} have succeeded: nothing is left to run")
         return 0
     by = caller(os.environ)
-    ids = {step.run.id: by.run_id(step.plan.name) for step in again}
-    by = by._replace(group=by.run_id(group.name))
-    starts = []
-    for step in again:
+    new = by.run_id(group.name)
+    callers = [by.of_step(new, step.name, number) for number, step in enumerate(again, 1)]
+    ids = {
+        step.run.id: own.run_id(step.plan.name) for step, own in zip(again, callers, strict=True)
+    }
+    starts: list[StepStart] = []
+    files: dict[str, Mapping[str, bytes]] = {}
+    for step, own in zip(again, callers, strict=True):
         after = tuple(tuple(_again(end, ids) for end in node) for node in _waits(step.run))
         waits = tuple(replace(d, run=ids[d.run]) for d in step.plan.after if d.run in ids)
         plan = replace(step.plan, after=waits)
-        starts.append(StepStart(step.name, plan, by._replace(step=step.name, after=after)))
+        if not isinstance(step.run, RemoteRun):  # before any is started: it may not be there
+            plan, files[step.name] = _with_code(plan, step.run, options, by.home)
+        starts.append(StepStart(step.name, plan, own._replace(after=after)))
     earlier = {step.name: step.run for step in again}
-    return start_all(starts, lambda step: _start(step, earlier[step.name], options), options)
+
+    def start(step: StepStart) -> Started:
+        run = earlier[step.name]
+        if not isinstance(run, RemoteRun):
+            return start_here(step, files[step.name])
+        from safelaunch.cli.start.targets.remote import start_again
+
+        return start_again(step.plan, step.by, run.record, run.pointer, options)
+
+    return start_all(starts, start, options)
+
+
+def _with_code(
+    plan: Plan, run: LocalRun, options: dict[str, Any], home: str
+) -> tuple[Plan, Mapping[str, bytes]]:
+    """Return the plan in a folder with the code of the launch or of today, and its record."""
+    if options["current"]:
+        code = rerun_code.code_of_today(plan, run.record)
+    else:
+        code = rerun_code.code_of_launch(plan, run.record, home)
+    say(code.note)
+    return code.plan, code.files
 
 
 def _waits(run: LocalRun | RemoteRun) -> list[list[EarlierRun]]:
@@ -104,16 +131,3 @@ def _again(end: EarlierRun, ids: Mapping[str, str]) -> EarlierRun:
     again = EarlierRun.from_json(end.to_json())
     again.run, again.has_ended = ids.get(end.run, end.run), end.run not in ids
     return again
-
-
-def _start(step: StepStart, run: LocalRun | RemoteRun, options: dict[str, Any]) -> Started:
-    if isinstance(run, RemoteRun):
-        from safelaunch.cli.start.targets.remote import start_again
-
-        return start_again(step.plan, step.by, run.record, run.pointer, options)
-    if options["current"]:
-        code = rerun_code.code_of_today(step.plan, run.record)
-    else:
-        code = rerun_code.code_of_launch(step.plan, run.record, step.by.home)
-    say(code.note)
-    return start_here(step._replace(plan=code.plan), code.files)

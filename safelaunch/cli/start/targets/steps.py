@@ -79,12 +79,15 @@ def _planned(name: str, steps: Sequence[ResolvedStep], options: dict[str, Any]) 
         hint = "safelaunch rerun GROUP goes on from the step that has failed"
         raise ConfigError(f"`{option}` is for a single job, and this file has `steps`", hint=hint)
     by = caller(os.environ)
-    ids = {step.name: by.run_id(step.resolved.job.name) for step in steps}
-    by = by._replace(group=by.run_id(name))
+    group = by.run_id(name)
+    callers = {
+        step.name: by.of_step(group, step.name, number) for number, step in enumerate(steps, 1)
+    }
+    ids = {step.name: callers[step.name].run_id(step.resolved.job.name) for step in steps}
     planned: dict[str, StepStart] = {}
     for step in steps:
         plan = step_plan(step, ids)
-        start = StepStart(step.name, plan, by._replace(step=step.name), step.resolved)
+        start = StepStart(step.name, plan, callers[step.name], step.resolved)
         if not step.after:
             plan, after = waiting_plan(plan, options, start.hosts)
         else:
