@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from safelaunch.launchers import Command, Launch
     from safelaunch.model import Job, Word
 
-_SUBMIT = ("job", "submit")
 _WHY = "programs find the Ray that safelaunch starts"
 
 
@@ -55,12 +54,6 @@ def _check(job: Job, own: Command) -> None:
             f"`ray_cluster` with launcher `{job.launcher}`, which starts ranks on each node",
             where=where,
             hint="a program that calls ray.init() runs once: launcher ray, python, areal, command",
-        )
-    if job.launcher == "ray" and job.command[:2] == _SUBMIT:
-        raise ConfigError(
-            "`ray job submit` needs a Ray with a dashboard, that runs already",
-            where=where,
-            hint="`module:` or `script:`: the program itself, which then runs on node 0",
         )
     if job.starts_one_node:
         raise ConfigError(

@@ -50,8 +50,8 @@ EXAMPLES = {
     "areal-v0.2": Example("examples/areal/v0.2.yaml"),
     "areal-launcher": Example("examples/areal/launcher.yaml", ("examples/math/gsm8k_grpo.py",)),
     "areal-v1": Example("examples/areal/v1.yaml", ("examples/math/gsm8k_rl.py",)),
-    "areal-slurm-ray": Example(
-        "examples/areal/slurm-ray.yaml",
+    "areal-slurm": Example(
+        "examples/areal/slurm.yaml",
         ("examples/math/gsm8k_rl.py",),
         beside=("examples/areal/v1.yaml",),
         options=("--on", "slurm"),

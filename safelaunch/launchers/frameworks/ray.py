@@ -75,6 +75,12 @@ def command(launch: Launch) -> Command:
             where=job.origin("command"),
             hint="command: [job, submit, --, python, train.py], or `script:` or `module:`",
         )
+    if job.ray_cluster:
+        raise ConfigError(
+            "`ray job submit` needs a Ray with a dashboard, that runs already",
+            where=job.origin("ray_cluster"),
+            hint="`module:` or `script:`: the program itself, which then runs on node 0",
+        )
     argv = (job.interpreter.word, "-m", "ray.scripts.scripts", *job.command, *job.args.words)
     return Command(argv=argv, program=3, warnings=_submit_warnings(job), single="main")
 

@@ -72,9 +72,9 @@ def test_of_two_nodes_with_one_folder_each_quotes_its_own_log(tmp_path: Path) ->
 
 
 def test_logs_with_words_are_kept_and_those_of_workers_own_making_are_not(tmp_path: Path) -> None:
-    logs, kept = tmp_path / "logs", tmp_path / "node" / "ray"
+    logs, evidence = tmp_path / "logs", tmp_path / "node" / "ray"
     logs.mkdir()
     for name, text in [("raylet.out", INFO), ("raylet.err", ""), ("python-core-1.log", INFO)]:
         (logs / name).write_text(text)
-    ray_words.keep_logs(str(logs), str(tmp_path / "ray-start.log"), str(kept))
-    assert [path.name for path in kept.iterdir()] == ["raylet.out"]
+    ray_words.keep_logs(str(logs), str(tmp_path / "ray-start.log"), str(evidence))
+    assert [path.name for path in evidence.iterdir()] == ["raylet.out"]

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# areal-slurm-ray: areal, node 0 of 2
+# areal-slurm: areal, node 0 of 2
 # written by safelaunch; to run it by hand: bash launch.sh
 
 # left over from other jobs or a cluster's prologue
@@ -46,7 +46,7 @@ exec '<python>' -I -S -B '<run-dir>/runtime/safelaunch/runtime/ray_cluster/start
   examples/math/gsm8k_rl.py \
   --config examples/math/gsm8k_grpo.yaml scheduler.type=ray experiment_name=gsm8k-grpo trial_name=trial0 rollout.backend=sglang:d8p1t1 actor.backend=fsdp:d8p1t1 cluster.n_nodes=2 cluster.n_gpus_per_node=8 gconfig.max_new_tokens=2048 train_dataset.batch_size=1024 +sglang.attention_backend=triton cluster.fileroot=/shared/areal
 #!/usr/bin/env bash
-# areal-slurm-ray: areal, node 1 of 2
+# areal-slurm: areal, node 1 of 2
 # written by safelaunch; to run it by hand: bash launch.sh
 
 # left over from other jobs or a cluster's prologue
