@@ -503,6 +503,7 @@ class Host:
     kubernetes: Kubernetes | None = None
     ray: Ray | None = None
     container: Container | None = None
+    end_keys: EndKeys | None = None  # what follows the end of a run on it
 
     @property
     def requests(self) -> Mapping[str, EngineBlock]:
@@ -620,6 +621,68 @@ class Recovery:
 
 
 @dataclass(frozen=True, slots=True)
+class Upload:
+    """Where files of the working directory are copied to at the end, and by what. Seconds."""
+
+    to: str
+    program: str  # rclone or fsspec
+    files: tuple[str, ...]  # globs relative to the working directory
+    timeout: float = 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Shutdown:
+    """The command that turns a rented machine off once its results are safe. Times in seconds."""
+
+    command: tuple[str, ...]  # none: it is not turned off
+    grace: float = 300  # in which a person can keep the machine on
+    pull_wait: float = 3600  # for a client that is to fetch the files of `pull`
+    others: str = "wait"  # or ignore: whether it waits for people, and for runs of other homes
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What follows the end of a run; each command is a tuple of words. Times in seconds."""
+
+    on_success: tuple[tuple[str, ...], ...] = ()
+    on_failure: tuple[tuple[str, ...], ...] = ()
+    on_end: tuple[tuple[str, ...], ...] = ()
+    timeout: float = 600  # of each command
+    upload: Upload | None = None
+    pull: tuple[str, ...] = ()  # globs that the client which waits for the run fetches
+    shutdown: Shutdown | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MaxCost:
+    """What a run may cost in all, and what its machines cost together for an hour."""
+
+    total: float | None = None
+    per_hour: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """Where a machine that may be taken away says so; nowhere without any. Times in seconds."""
+
+    file: str | None = None  # is there from then on
+    url: str | None = None  # answers from then on
+    kind: str = "url"  # how that is asked: url, aws, gcp, azure
+    sigterm: bool = False  # whether a TERM that no person has sent means it
+    every: float = 5
+    grace: float = 25  # between TERM and KILL of the ranks
+
+
+@dataclass(frozen=True, slots=True)
+class EndKeys:
+    """The keys of an entry of the hosts file that are about the end of a run there."""
+
+    ending: Ending = Ending()
+    max_cost: MaxCost | None = None
+    preemption: Preemption | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Supervision:
     """How a run is watched, and what ends or restarts it."""
 
@@ -632,6 +695,9 @@ class Supervision:
     hang: Hang | None = Hang()  # None: no watchdog
     recovery: Recovery | None = None  # None: no restarts
     smoke: bool = False  # the run succeeds at success.min_steps
+    ending: Ending | None = None  # what follows the end of the run
+    max_cost: MaxCost | None = None
+    preemption: Preemption | None = None
 
 
 @dataclass(frozen=True, slots=True)

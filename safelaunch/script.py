@@ -78,18 +78,9 @@ def launch_script(node: NodePlan, title: str, first: Sequence[str] = ()) -> str:
     are left over.
     """
     blocks = [
-        "#!/usr/bin/env bash",
-        f"# {' '.join(title.split())}",
-        "# written by safelaunch; to run it by hand: bash launch.sh",
+        *_title(title, "to run it by hand: bash launch.sh"),
         *first,
-        *_scrub(node),
-        f"cd -- {quote(node.cwd)} || exit 1",
-    ]
-    if node.setup:
-        blocks += ["", "# the job's own setup, verbatim", *node.setup]
-        blocks += [f"cd -- {quote(node.cwd)} || exit 1"]
-    blocks += ["", *_environment(node)]
-    blocks += [
+        *_surroundings(node),
         "# under safelaunch each rank logs to a file of its own; by hand this changes nothing",
         f'[ -z "${{{_SITE}:-}}" ] || export PYTHONPATH="${_SITE}${{PYTHONPATH:+:$PYTHONPATH}}"',
         "",
@@ -99,6 +90,29 @@ def launch_script(node: NodePlan, title: str, first: Sequence[str] = ()) -> str:
     else:
         blocks += _ranks(node, node.ranks)
     return "\n".join(blocks) + "\n"
+
+
+def end_script(node: NodePlan, title: str) -> str:
+    """Return the text of end.sh, which runs the command in its arguments as a job's own would."""
+    lines = [*_title(title, "it runs the commands at the end of the run"), *_surroundings(node)]
+    return "\n".join([*lines, 'exec "$@"']) + "\n"
+
+
+def _title(title: str, usage: str) -> list[str]:
+    return [
+        "#!/usr/bin/env bash",
+        f"# {' '.join(title.split())}",
+        f"# written by safelaunch; {usage}",
+    ]
+
+
+def _surroundings(node: NodePlan) -> list[str]:
+    """Return the lines that set the directory and the variables of a node."""
+    lines = [*_scrub(node), f"cd -- {quote(node.cwd)} || exit 1"]
+    if node.setup:
+        lines += ["", "# the job's own setup, verbatim", *node.setup]
+        lines += [f"cd -- {quote(node.cwd)} || exit 1"]
+    return [*lines, "", *_environment(node)]
 
 
 def _scrub(node: NodePlan) -> list[str]:

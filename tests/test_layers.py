@@ -54,6 +54,10 @@ BOTH_WAYS = {
         "config/schema",
         "config/schema/members",
     ): "files.py declares services, whose keys are of the types and schemas that all files have",
+    (
+        "config/schema",
+        "config/schema/ending",
+    ): "files.py declares the keys, whose types and schemas are those of all files",
     ("hostfacts/tools", "hostfacts/tools/nvidia_smi"): "recognise.py asks the readers, which use "
     "cells.py and report.py",
     ("lint", "lint/shell"): "run.py applies the rules, which make the findings of finding.py",
@@ -63,6 +67,8 @@ BOTH_WAYS = {
     "the backends use commands.py and processes.py",
     ("runtime", "runtime/containers"): "run_state.py asks how a container ended; what runs it uses "
     "commands.py and processes.py",
+    ("runtime/supervise", "runtime/supervise/ending"): "supervisor.py runs what follows the end, "
+    "which uses launch.py, journal.py and control.py",
     ("runtime/facts", "runtime/facts/site_packages"): "questions.py asks the readers, which use "
     "commands.py and interpreter.py",
     ("ssh", "ssh/openssh"): "connection.py selects the transport; errors.py and prompt.py serve "

@@ -6,6 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
+from safelaunch.config.schema.ending.read import read_ending
 from safelaunch.config.schema.files import SmokeType
 from safelaunch.config.schema.types import ArgsType
 from safelaunch.config.yaml_io.node import Node, mapping, overlay
@@ -50,6 +51,9 @@ def read_supervision(
         hang=hang,
         recovery=recovery,
         smoke=smoke,
+        max_cost=values.get("max_cost"),
+        preemption=values.get("preemption"),
+        ending=read_ending(values),
         **{key: values[key] for key in _PLAIN if key in values},
     )
 

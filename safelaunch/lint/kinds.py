@@ -48,11 +48,13 @@ _JOB = frozenset((
     "workdir", "pythonpath", "env", "env_from", "inherit", "setup", "log", "force", "capture",
     "logs", "log_cap", "max_duration", "progress", "success", "hang", "recovery", "sync", "assets",
     "needs", "inputs", "smoke", "slurm", "kubernetes", "ray", "container", "services",
-    "ray_cluster", "steps",
+    "ray_cluster", "steps", "on_success", "on_failure", "on_end", "end_timeout", "upload", "pull",
+    "shutdown", "max_cost", "preemption",
 ))  # fmt: skip
 _OVERLAY_KEYS = frozenset((
     "env", "env_from", "setup", "recovery", "hang", "success", "venv", "nodes", "needs", "inputs",
-    "slurm", "kubernetes", "ray", "container", "services",
+    "slurm", "kubernetes", "ray", "container", "services", "on_success", "on_failure", "on_end",
+    "upload", "pull", "shutdown", "max_cost", "preemption",
 ))  # fmt: skip
 _PROFILE = frozenset((
     "extends", "description", "accelerator", "gpu_names", "facts", "env", "site", "ladder",

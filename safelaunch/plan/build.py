@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from safelaunch import engines, environ
+from safelaunch.config.ending import for_host
 from safelaunch.config.paths import project_on_host
 from safelaunch.config.supervision import CHECKPOINT, RESUME_EXAMPLE
 from safelaunch.errors import ConfigError
@@ -107,7 +108,7 @@ def make_plan(resolved: Resolved) -> Plan:
         nodes=tuple(nodes),
         warnings=tuple(warnings),
         notes=tuple(notes),
-        supervision=job.supervision,
+        supervision=for_host(job, resolved.hosts[0]),
         fingerprint=fingerprint(job, job.fingerprint),
         manual_node=_manual_node(job, nodes[0]) if job.starts_one_node else None,
         engine=job.request,

@@ -24,6 +24,7 @@ from safelaunch.plan import direct
 from safelaunch.script import launch_script, rank_words
 
 VERSION = 1
+_RARE = ("ending", "max_cost", "preemption")  # of a supervision: left out where there is none
 _CLASSES: dict[str, Any] = {n: c for n, c in vars(model).items() if is_dataclass(c)}
 
 
@@ -68,13 +69,14 @@ def _engine(plan: Plan) -> dict[str, Any]:
 
 def supervision_json(supervision: Supervision) -> dict[str, Any]:
     """Return how a run is watched, as in run.json too: times in seconds, sizes in bytes."""
-    return {f.name: _plain(getattr(supervision, f.name)) for f in fields(supervision)}
+    values = {f.name: _plain(getattr(supervision, f.name)) for f in fields(supervision)}
+    return {key: value for key, value in values.items() if value is not None or key not in _RARE}
 
 
 def _plain(value: object) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
-    return list(value) if isinstance(value, tuple) else value
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
 def warning_json(warning: PlanWarning) -> dict[str, str]:

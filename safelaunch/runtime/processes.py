@@ -190,7 +190,13 @@ def supervisors(node_dir: str, program: bytes = b"supervisor.py") -> dict[int, i
 
     The last resort where the directory itself is gone. Where /proc cannot be read: none.
     """
-    path, matches = os.path.realpath(node_dir), {}
+    path = os.path.realpath(node_dir)
+    return {pid: start for pid, start, own in all_supervisors(program) if own == path}
+
+
+def all_supervisors(program: bytes = b"supervisor.py") -> list[tuple[int, int, str]]:
+    """Return pid, start time and node directory of the living supervisors of all users."""
+    rows = []
     try:
         for pid in pids():
             words = _read(f"/proc/{pid}/cmdline").split(b"\0")[1:-1]
@@ -198,11 +204,11 @@ def supervisors(node_dir: str, program: bytes = b"supervisor.py") -> dict[int, i
             if words[:-2] != SUPERVISOR or os.path.basename(words[-2]) != program:
                 continue
             start = start_time(pid)
-            if start is not None and os.path.realpath(os.fsdecode(words[-1])) == path:
-                matches[pid] = start
+            if start is not None:
+                rows.append((pid, start, os.path.realpath(os.fsdecode(words[-1]))))
     except OSError:
         pass
-    return matches
+    return rows
 
 
 def _or_last(key: Any, find: Callable[[Any], dict[int, int]]) -> dict[int, int]:

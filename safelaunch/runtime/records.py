@@ -412,6 +412,80 @@ class EarlierRun(Record):
     step: str | None = None  # the step that it is, of which this run has outputs as words
 
 
+class UploadSpec(Record):
+    """Where files of the working directory are copied to at the end of a run."""
+
+    to: str = ""  # remote:path of rclone, or a URL of fsspec
+    program: str = "rclone"  # rclone or fsspec
+    files: Sequence[str] = ()  # globs relative to the working directory
+    timeout: float = 86400.0  # seconds that it may take
+
+
+class ShutdownSpec(Record):
+    """The command that turns the machine off at the end of a run."""
+
+    command: Sequence[str] = ()  # its words
+    grace: float = 300.0  # seconds in which a person can keep the machine on
+    pull_wait: float = 3600.0  # seconds for a client that is to fetch the files of `pull`
+    others: str = "wait"  # wait for people and for runs of other homes, or ignore
+
+
+class EndPlan(Record):
+    """What follows the end of a run, on its node 0."""
+
+    on_success: Sequence[Sequence[str]] = ()  # commands after a good end
+    on_failure: Sequence[Sequence[str]] = ()  # commands after a failure
+    on_end: Sequence[Sequence[str]] = ()  # commands after any end
+    timeout: float = 600.0  # seconds that each command may take
+    upload: Nullable[UploadSpec] = None  # null: none
+    pull: Sequence[str] = ()  # globs of files that the client which waits fetches
+    shutdown: Nullable[ShutdownSpec] = None  # null: the machine stays on
+
+
+class CostLimit(Record):
+    """What a run may cost."""
+
+    total: Nullable[float] = None  # in all
+    per_hour: Nullable[float] = None  # what its machines cost together for an hour
+
+    @property
+    def seconds(self) -> float:
+        """The time in which the budget is used up."""
+        if self.total is None or not self.per_hour:
+            return float("inf")
+        return self.total / self.per_hour * 3600
+
+
+class PreemptionSource(Record):
+    """Where a machine that may be taken away says so."""
+
+    file: Nullable[str] = None  # a path that is there from then on
+    url: Nullable[str] = None  # a URL that answers from then on
+    kind: str = "url"  # how it is asked: url, aws, gcp, azure
+    sigterm: bool = False  # whether a TERM that no person has sent means it
+    every: float = 5.0  # seconds between two looks
+    grace: float = 25.0  # seconds between TERM and KILL of the ranks
+
+
+class PreemptionNotice(Record):
+    """preemption.json: what a metadata URL has said of the machine."""
+
+    FILE = "preemption.json"
+
+    what: str = ""  # its answer, shortened
+    time: float = 0.0  # seconds since 1970
+
+
+class PulledFiles(Record):
+    """pulled.json: the files of `pull` that a client has fetched, and verified."""
+
+    FILE = "pulled.json"
+
+    client: str = ""  # user@machine that has them
+    files: int = 0  # how many
+    time: float = 0.0  # seconds since 1970
+
+
 class RunRecord(Record):
     """run.json: what the start decided, and the supervisor of a node works by."""
 
@@ -472,6 +546,9 @@ class RunRecord(Record):
     placeholders: Mapping[str, str] = {}  # value that a later moment decides -> what stands for it
     group: str | None = None  # id of the group of runs that it is one step of
     step: str | None = None  # which step
+    ending: EndPlan | None = None  # what follows its end; missing: nothing
+    max_cost: CostLimit | None = None  # missing: no budget
+    preemption: PreemptionSource | None = None  # missing: the machine is not taken away
 
 
 # -- status.json -----------------------------------------------------------------------------------
@@ -659,6 +736,27 @@ class ServiceStatus(Record):
     run_dir: str | None = None  # its folder
 
 
+class EndStep(Record):
+    """A command, the upload or the shutdown at the end of a run."""
+
+    name: str = ""  # on_success, on_failure, on_end, upload, verify or shutdown
+    command: str = ""  # what is run
+    state: str = "running"  # running, succeeded, failed, or stopped
+    exit_code: Nullable[int] = None  # exit code of the command
+    what: str = ""  # what is to be said of its end
+    started_at: float = 0.0  # seconds since 1970
+    elapsed: Nullable[float] = None  # seconds that it took
+
+
+class EndReport(Record):
+    """How far what follows the end of a run is."""
+
+    state: str = "running"  # running, waiting, grace, done, failed, stopped or lost
+    what: str = ""  # what runs, what it waits for, or what has failed
+    shutdown_at: Nullable[float] = None  # when the machine is turned off, seconds since 1970
+    steps: Sequence[EndStep] = ()  # what was run, the newest last
+
+
 class StatusSummary(Record):
     """What status.json and `show --json` both have of a run."""
 
@@ -694,6 +792,17 @@ class StatusSummary(Record):
     last_sign_at: float | None = None  # last sign of life, since 1970
     nodes: Sequence[NodeSummary] = ()  # state of each of several nodes
     start: str | None = None  # direct: the ranks were started without their launcher
+    ending: EndReport | None = None  # how far what follows its end is
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether commands or the upload run: who waits for the run waits for these too."""
+        return self.ending is not None and self.ending.state == "running"
+
+    @property
+    def has_live_end(self) -> bool:
+        """Whether the supervisor goes on after the end, perhaps to turn its machine off."""
+        return self.ending is not None and self.ending.state in ("running", "waiting", "grace")
 
 
 class Status(StatusSummary):

@@ -16,7 +16,12 @@ from safelaunch.runtime import cgroup, claim, processes
 from safelaunch.runtime.containers import container_end
 from safelaunch.runtime.records import AttemptDropped, Process, RunRecord, Status, StopRequest
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from safelaunch.runtime.records import StatusSummary
+
 ENDED = ("succeeded", "failed", "stopped")
+MIRROR = "mirror"  # a file in the folder of a node that is on another machine
 START_LIMIT = 60.0  # seconds from the claim to the first status; then the run counts as lost
 # line of supervisor.log above the traceback of what ended it
 OWN_ERROR = "the supervisor ends by an error of its own"
@@ -39,7 +44,7 @@ def current_status(node_dir: str) -> Status:
     if status.state in ENDED:
         container_end.clean_up(node_dir)
     if status.state in ENDED or processes.is_alive(supervisor):
-        return status
+        return _with_ending(status, node_dir, supervisor)
     if _is_elsewhere(node_dir, status.hostname, supervisor):
         status.state, status.reason = "unknown", f"runs {_place(status.hostname, supervisor)}"
         return status
@@ -52,6 +57,30 @@ def current_status(node_dir: str) -> Status:
         status.reason = "the supervisor was gone before the other nodes had ended"
         return status
     return _lost(status, node_dir, supervisor)
+
+
+def _with_ending(status: Status, node_dir: str, supervisor: Process) -> Status:
+    """Complete the status of a run that has ended: its supervisor may have more to do."""
+    if (
+        not status.has_live_end
+        or processes.is_alive(supervisor)
+        or _is_elsewhere(node_dir, status.hostname, supervisor)
+    ):
+        return status
+    newer = _recorded_status(node_dir)  # it may just have done the last of it
+    if newer is not None and not newer.has_live_end:
+        return newer
+    if status.ending is not None:
+        is_off = supervisor.boot_id != processes.machine()["boot_id"]
+        left = {} if is_off else remaining(node_dir, status.id)
+        status.alive = len(left) or None
+        status.ending.state, status.ending.shutdown_at = "lost", None
+        step = status.ending.steps[-1].name if status.ending.steps else "the rest"
+        what = "the machine was restarted" if is_off else "the supervisor is gone"
+        status.ending.what = f"{what}; {step} was not finished, or its end is not known"
+        if left:
+            status.ending.what += f"; {len(left)} of its processes are alive, which `stop` ends"
+    return status
 
 
 def _lost(status: Status, node_dir: str, supervisor: Process) -> Status:
@@ -260,9 +289,11 @@ def stop(node_dir: str, grace: float) -> Status:
     A supervisor that is running is asked to stop; without one the processes are ended here.
     """
     status = _after_start(node_dir)
-    if status.state in ("running", "pending") and status.supervisor is not None:
-        _ask_to_stop(node_dir, status.supervisor, grace)
+    if status.supervisor is not None and is_active(status):
+        _ask_to_stop(node_dir, status.supervisor, grace, had_ended=status.state in ENDED)
         status = current_status(node_dir)
+    if status.state in ENDED and status.has_live_end:
+        return status  # what is left is its supervisor's
     run_id = os.path.basename(os.path.dirname(node_dir))
     left = before = remaining(node_dir, run_id)
     if left and status.state != "unknown":
@@ -280,8 +311,21 @@ def stop(node_dir: str, grace: float) -> Status:
 
         backends.clean_up(status)
         container_end.await_removal(node_dir)
+    if status.ending is not None and status.ending.state == "lost" and not left:
+        status.ending.state = "stopped"
+        _write(node_dir, status)
     status.alive = len(left)
     return status
+
+
+def is_active(status: StatusSummary) -> bool:
+    """Whether a supervisor has work left: the run, or what follows its end."""
+    return status.state in ("running", "pending") or (status.state in ENDED and status.has_live_end)
+
+
+def is_settled(status: StatusSummary) -> bool:
+    """Whether nothing changes any more."""
+    return status.state in ENDED and not status.has_live_end
 
 
 def _after_start(node_dir: str) -> Status:
@@ -302,15 +346,17 @@ def _after_start(node_dir: str) -> Status:
     return status
 
 
-def _ask_to_stop(node_dir: str, supervisor: Process, grace: float) -> None:
-    """Ask the supervisor to stop, and wait until it has."""
+def _ask_to_stop(node_dir: str, supervisor: Process, grace: float, *, had_ended: bool) -> None:
+    """Ask the supervisor to stop the run, or what follows its end, and wait until it has."""
     try:
         StopRequest(grace=grace, origin=caller()).write(node_dir)
     except OSError:
         pass  # a full disk: it stops with the default grace
     is_sent = processes.terminate(supervisor.pid, supervisor.start)
     deadline = time.monotonic() + grace + 30
-    while is_sent and current_status(node_dir).state in ("running", "pending"):
+    while is_sent and is_active(status := current_status(node_dir)):
+        if status.state in ENDED and not had_ended:
+            break  # commands follow, as after any end
         if time.monotonic() > deadline:
             break
         time.sleep(0.02)

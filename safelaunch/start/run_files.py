@@ -20,6 +20,8 @@ from safelaunch.plan.build import bind
 from safelaunch.plan.serialize import freeze, plan_json, script_of, supervision_json
 from safelaunch.runtime.records import ManualNode, PeersAddress, PlanRecord, RunRecord
 from safelaunch.runtime.start.placeholders import UNBOUND
+from safelaunch.runtime.supervise.ending.words import SCRIPT as END_SCRIPT
+from safelaunch.script import end_script
 from safelaunch.start import preflight, resume
 from safelaunch.start.scripts import restart_scripts
 
@@ -102,6 +104,8 @@ def start_request(
         PlanRecord.FILE: json.dumps(plan_record.to_json(), indent=1, ensure_ascii=False),
         **{name: str(body) for name, body in node.files},
     }
+    if plan.supervision.ending is not None and not rank:
+        texts[END_SCRIPT] = end_script(node, f"{plan.name}: the end")
     try:
         files = {name: body.encode() for name, body in texts.items()}
     except UnicodeEncodeError:

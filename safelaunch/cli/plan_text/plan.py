@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from safelaunch.config.resolve import Flags, Resolved
     from safelaunch.config.yaml_io.node import Node
-    from safelaunch.model import EnvVar, NodePlan, Plan
+    from safelaunch.model import EnvVar, NodePlan, Plan, Preemption
 
 
 def resolve_target(files: Sequence[str], line: Sequence[str], flags: Flags) -> Resolved:
@@ -118,6 +118,7 @@ def _print_for_people(plan: Plan) -> None:
         click.echo(f"\nlog, beside the run's own: {plan.log}")
     _print_dependencies(plan)
     print_supervision(plan)
+    _print_ending(plan)
     _print_assets(plan)
     for node in nodes:
         _print_ranks(node, several)
@@ -153,6 +154,12 @@ def print_supervision(plan: Plan) -> None:
         lines.insert(0, f"smoke: the job with its `smoke:` block applied; {end}")
     if own.max_duration is not None:
         lines.append(f"stopped after {job_duration(own.max_duration)} (max_duration)")
+    if own.max_cost is not None:
+        price = f"costs {own.max_cost.per_hour:g} an hour"
+        total = own.max_cost.total
+        hours = "" if total is None else job_duration(total / (own.max_cost.per_hour or 1) * 3600)
+        lines.append(price if total is None else f"{price}: stopped at {total:g}, after {hours}")
+    lines += _preemption(own.preemption)
     if own.success is not None:
         required = [*own.success.artifacts]
         required += [f"{own.success.min_steps} steps"] if own.success.min_steps else []
@@ -163,6 +170,13 @@ def print_supervision(plan: Plan) -> None:
         click.echo("\nwhile it runs")
     for line in lines:
         click.echo(f"  {line}")
+
+
+def _print_ending(plan: Plan) -> None:
+    if plan.supervision.ending is not None:
+        from safelaunch.cli.plan_text.ending import print_ending
+
+        print_ending(plan)
 
 
 def _print_assets(plan: Plan) -> None:
@@ -204,6 +218,15 @@ def _restarts(plan: Plan) -> list[str]:
         steps = ["+".join(f"{v.name}={v.value}" for v in rung) for rung in node.rungs]
         lines.append("ladder: an illegal memory access adds " + ", then ".join(steps))
     return lines
+
+
+def _preemption(source: Preemption | None) -> list[str]:
+    if source is None:
+        return []
+    places = [place for place in (source.file, source.url) if place]
+    places += ["a TERM that no person has sent"] if source.sigterm else []
+    grace = job_duration(source.grace)
+    return [f"preempted on notice from {' or '.join(places)}: the ranks get TERM, and {grace}"]
 
 
 def _hang(hang: Hang | None) -> list[str]:

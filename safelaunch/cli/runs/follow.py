@@ -14,6 +14,7 @@ from safelaunch.runs import store
 from safelaunch.runs.access import LogRequest
 from safelaunch.runtime import run_state
 from safelaunch.runtime.monitor import leftovers
+from safelaunch.runtime.supervise.ending import words as end_words
 from safelaunch.runtime.units import duration, quantity, starter
 
 if TYPE_CHECKING:
@@ -150,7 +151,9 @@ def _hanging(hang: HangReport, status: StatusSummary, width: int, now: float) ->
 def headline(run: RunAccess, status: StatusSummary, before: str = "", after: str = "") -> str:
     """Return `ID: failed, exit code 1, ran 12.0 s`, folded to the terminal's width."""
     now = time.time() + store.clock_offset(run.record)
-    return fold(f"{run.id}: {before}{describe(status, now)}{after}")
+    ending = end_words.describe(status, run.id, now)
+    more = f"; {ending}" if ending else ""
+    return fold(f"{run.id}: {before}{describe(status, now)}{after}{more}")
 
 
 def without_repeats(run: RunAccess, status: StatusSummary) -> StatusSummary:

@@ -16,6 +16,7 @@ from safelaunch.errors import RunError, did_you_mean
 from safelaunch.runs import store
 from safelaunch.runs.access import LocalRun, LogRequest, MissingLogError
 from safelaunch.runtime import members
+from safelaunch.runtime.logs import reader
 from safelaunch.runtime.records import RunRecord
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 @click.option("--rank", type=click.IntRange(0), metavar="N", help="Only this rank's own log.")
 @click.option("--launcher", is_flag=True, help="Only the launcher's own output.")
 @click.option("--service", metavar="NAME", help="Only this service of the job.")
+@click.option("--end", "of_end", is_flag=True, help="Only that of the commands at its end.")
 @click.option("--node", type=click.IntRange(0), metavar="N", help="Only this node.")
 @click.option(
     "--attempt", type=click.IntRange(1), metavar="N", help="Attempt; default: the newest."
@@ -59,7 +61,7 @@ def _show(run: str | None, options: dict[str, Any]) -> int:
     rank, follows = options["rank"], options["follow"]
     access.status()  # updates the attempts and ranks that are recorded here of a run on hosts
     attempt = _attempt(access, options["attempt"])
-    which = _which(access.record, rank, options["launcher"])
+    which = reader.END if options["of_end"] else _which(access.record, rank, options["launcher"])
     node = options["node"]
     if node is not None:
         node = store.node_number(access.record, node)
@@ -141,6 +143,11 @@ def _attempt(run: RunAccess, number: int | None) -> int:
 
 
 def _no_log(run: RunAccess, options: dict[str, Any]) -> RunError:
+    if options["of_end"]:
+        return MissingLogError(
+            f"{run.id} has no log of its end ({follow.short_state(run.status())})",
+            hint="nothing follows its end, or has begun yet",
+        )
     which = "the launcher" if options["launcher"] else "the run"
     which = which if options["rank"] is None else f"rank {options['rank']}"
     ranks = ", ".join(run.ranks()) or "none"

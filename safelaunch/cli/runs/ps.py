@@ -18,6 +18,7 @@ from safelaunch.cli.runs.progress import WIDTH, short
 from safelaunch.runs import store
 from safelaunch.runs.access import HostAnswer
 from safelaunch.runtime.records import RunRecord, Status
+from safelaunch.runtime.supervise.ending import words as end_words
 from safelaunch.runtime.units import duration, quantity
 
 if TYPE_CHECKING:
@@ -168,6 +169,8 @@ class _RunRow:
             shown += f", {quantity(status.leftovers, 'leftover')}"
         elif status.leftover_processes and shown == "running":
             shown += ", launcher ended"
+        ending = end_words.short(status, self.now)
+        shown = f"{shown}, {ending}" if ending else shown
         attempts = len(status.attempts)
         return shown if brief or attempts <= 1 else f"{shown}, attempt {attempts}"
 

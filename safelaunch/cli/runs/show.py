@@ -18,14 +18,20 @@ from safelaunch.runs import store
 from safelaunch.runtime import backends
 from safelaunch.runtime.engines import current
 from safelaunch.runtime.plain_text import printable, shortened
-from safelaunch.runtime.records import CodeRecord, EngineJob, PlanRecord, Provenance, RunRecord
+from safelaunch.runtime.records import (
+    CodeRecord,
+    EngineJob,
+    PlanRecord,
+    Provenance,
+    RunRecord,
+)
 from safelaunch.runtime.units import duration, quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from safelaunch.runs.access import RunAccess
-    from safelaunch.runtime.records import Status
+    from safelaunch.runtime.records import CostLimit, Status, StatusSummary
 
     Row = tuple[str, str, int]  # label, text, maximum of lines; 0: never wrapped, to be pasted
 
@@ -62,6 +68,7 @@ def command(run: str | None, brief: bool, as_json: bool) -> int:
             *_processes(shown, follow.is_waiting(status)),
             *_trees(shown),
             *_nccl(status),
+            *_ending(record, status),
             *_provenance(record),
             *_files(access, status, has_log=any(line.startswith("log ") for line in lines)),
         ]
@@ -236,6 +243,32 @@ def _provenance(run: store.Run) -> Iterator[Row]:
         versions = [f"{name} {record.packages[name]}" for name in names]
         yield "versions", ", ".join([f"Python {record.python}", *versions[:6]]), 2
         yield "python", shlex.quote(str(record.interpreter)), 0
+
+
+def _ending(run: store.Run, status: StatusSummary) -> Iterator[Row]:
+    """Yield what the run costs, and what has followed its end."""
+    record = RunRecord.read(run.node_dir)
+    if record is not None and record.max_cost is not None:
+        now = time.time() + store.clock_offset(run)
+        yield "cost", _cost(record.max_cost, status, now), 1
+    steps = status.ending.steps if status.ending is not None else ()
+    for step in steps:
+        took = "" if step.elapsed is None else f" after {duration(step.elapsed)}"
+        why = f", {step.what}" if step.what and step.state != "succeeded" else ""
+        yield "its end", f"{step.name} {step.state}{took}{why}: {printable(step.command)}", 2
+    if steps:
+        yield "its end", f"safelaunch logs --end {run.id}", 0
+
+
+def _cost(limit: CostLimit, status: StatusSummary, now: float) -> str:
+    """Return what a run has cost so far, by the price of its machines and its time."""
+    started = status.started_at
+    seconds = status.elapsed
+    if seconds is None:
+        seconds = 0.0 if started is None else max(0.0, (status.ended_at or now) - started)
+    spent = seconds / 3600 * (limit.per_hour or 0.0)
+    budget = "" if limit.total is None else f" of {limit.total:g}"
+    return f"{spent:.2f}{budget}, at {limit.per_hour:g} an hour"
 
 
 def _files(run: RunAccess, status: Status, *, has_log: bool) -> Iterator[Row]:

@@ -55,6 +55,9 @@ def command(
             f"{status.alive} processes of {access.id} cannot be killed (blocked in the kernel)"
         )
     if not as_json:
+        left = _LEFT if status.proof else _UNPROVED
+        if status.has_live_end:
+            left = ""
         before = "had already ended: " if had_ended else ""
-        click.echo(headline(access, status, before, f"; {_LEFT if status.proof else _UNPROVED}"))
+        click.echo(headline(access, status, before, f"; {left}" if left else ""))
     return 0

@@ -8,6 +8,7 @@ import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from safelaunch.config.schema.ending.read import take_end_keys
 from safelaunch.config.schema.files import HOST, HOST_NAME
 from safelaunch.config.schema.host_types import INSTEAD, check_no_password
 from safelaunch.config.schema.interpreter import read_interpreter
@@ -115,6 +116,7 @@ def _host(key: Node, node: Node, absolute: Callable[[str, Origin], str]) -> Host
         from safelaunch.config.hosts_file.mounts import place_mounts  # noqa: PLC0415 - few have one
 
         fields["container"] = place_mounts(fields["container"], on_host)
+    fields["end_keys"] = take_end_keys(fields)
     if "identity" in fields:
         fields["identity"] = _identity(fields["identity"], origins["identity"], absolute)
     if "hub" in fields:

@@ -17,6 +17,7 @@ from safelaunch.config.schema.blocks import (
     InputsType,
     SlurmType,
 )
+from safelaunch.config.schema.ending.keys import END_KEYS, HOST_END_KEYS
 from safelaunch.config.schema.engines.kubernetes import KUBERNETES_TYPE
 from safelaunch.config.schema.engines.ray import RAY_TYPE
 from safelaunch.config.schema.env_types import EnvType, ProfileEnvType
@@ -212,6 +213,7 @@ JOB = Schema(
         Key("success", _SUCCESS, "what a run must leave behind, beyond exit code 0"),
         Key("hang", HangType(), "off, or when no progress is a hang and what then happens"),
         Key("recovery", _RECOVERY, "restart a failed run, by failure class"),
+        *END_KEYS,
         Key("sync", _SYNC, "which files of the project are copied to a host"),
         Key("assets", AssetsType(), "models and data by name, copied beside the project"),
         Key("needs", _NEEDS, "what each machine must have: gpu_memory, ram, disk, shm"),
@@ -276,6 +278,7 @@ HOST = Schema(
         Key("kubernetes", KUBERNETES_TYPE, "what Kubernetes is asked for, where this is a cluster"),
         Key("ray", RAY_TYPE, "what a Ray is asked for that shares its files with this machine"),
         Key("container", _CONTAINER, "the image that jobs run in on this machine"),
+        *HOST_END_KEYS,
         Key("hub", Hub(), "online, offline, or the https:// address of a mirror"),
     ),
 )

@@ -168,7 +168,7 @@ def warnings(job: Job, node: NodePlan, accelerator: str) -> Iterator[PlanWarning
 def notes(job: Job) -> Iterator[str]:
     """Yield what of a job needs safelaunch itself on the nodes."""
     own, unset = job.supervision, Supervision()
-    keys = ("capture", "logs", "log_cap", "progress", "success", "recovery")
+    keys = ("capture", "logs", "log_cap", "progress", "success", "recovery", "ending", "max_cost")
     names = [key for key in keys if getattr(own, key) != getattr(unset, key)]
     names += ["hang"] if own.hang not in (None, Hang()) else []
     names += [key for key in ("log", "inputs", "needs") if key in job.origins]

@@ -82,7 +82,7 @@ class RunCatalog:
         return runs
 
     def _is_live(self, record: Run) -> bool:
-        return self.open(record).last_status().state not in run_state.ENDED
+        return not run_state.is_settled(self.open(record).last_status())
 
     def last_statuses(self, records: Sequence[Run]) -> tuple[RunStatuses, RunStatuses]:
         """Return runs whose status is known here, and those to be asked for, as last seen."""
@@ -92,7 +92,7 @@ class RunCatalog:
         for record in records:
             run = self.open(record)
             status = run.last_status()
-            is_settled = isinstance(run, LocalRun) or status.state in run_state.ENDED
+            is_settled = isinstance(run, LocalRun) or run_state.is_settled(status)
             (settled if is_settled else live).append((record, status))
         return settled, live
 

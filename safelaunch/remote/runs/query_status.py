@@ -259,7 +259,7 @@ def _is_elsewhere(run: store.Run, place: NodePlace, hosts: Sequence[str]) -> boo
 
 
 def _has_ended(run: store.Run, place: NodePlace) -> bool:
-    return store.last_status(run, place.node).state in run_state.ENDED
+    return run_state.is_settled(store.last_status(run, place.node))
 
 
 def _record_clocks(
@@ -288,7 +288,7 @@ def _record_clocks(
 
 def _is_complete(run: store.Run, place: NodePlace, *, brief: bool) -> bool:
     """Whether a node's end is recorded, and unless `brief` all that its host could add to it."""
-    if store.last_status(run, place.node).state not in run_state.ENDED:
+    if not run_state.is_settled(store.last_status(run, place.node)):
         return False
     has_logs = "attempts" in store.mirror_record(run, place.node)
     return brief or (has_logs and _has_plan(run, place))

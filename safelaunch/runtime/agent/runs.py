@@ -10,7 +10,7 @@ import os
 import struct
 import time
 
-from safelaunch.runtime import backends, json_files
+from safelaunch.runtime import backends, json_files, run_state
 from safelaunch.runtime.engines import current
 from safelaunch.runtime.home import home
 from safelaunch.runtime.logs import reader
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     Piece: TypeAlias = tuple[int, int, bytes]  # attempt, position behind it, bytes
     NodePiece: TypeAlias = tuple[int, int, int, bytes]  # the same behind the number of a node
 
-MIRROR = "mirror"  # a file in the folder of a node that is on another machine
+MIRROR = run_state.MIRROR
 FILES = (RunRecord.FILE, Provenance.FILE, Failure.FILE)
 SIGN_OF_LIFE = 15.0  # seconds between two messages without more of a log
 AT = struct.Struct(">IQ")  # before a piece of a log: its attempt, and the position after it
@@ -261,7 +261,7 @@ def is_over(status: StatusSummary) -> bool:
     """Whether nothing more will come: the run has ended, or no process is left to write."""
     if status.state == "lost":
         return not status.alive
-    return status.state not in ("pending", "running")
+    return status.state not in ("pending", "running") and not status.is_ending
 
 
 def stop(request: Message, link: Link) -> Message:

@@ -14,6 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+END = "end"
 TICK = 0.015  # seconds between two polls of a growing log
 CHECK = 4 * TICK  # seconds between two checks of a run that records nothing
 _CHUNK = 1 << 16
@@ -160,7 +161,12 @@ def attempts(node_dir: str) -> list[int]:
 
 
 def log_path(node_dir: str, which: str | None, attempt: int) -> str:
-    """Return the path of the combined log, or of the log `which`: `rank-3`, `launcher`."""
+    """Return the path of the combined log, or of the log `which`: `rank-3`, `launcher`, `end`.
+
+    The last is of what followed the end of the run: of no attempt.
+    """
+    if which == END:
+        return os.path.join(node_dir, "logs", END + ".log")
     name = "combined.log" if which is None else which + ".log"
     return os.path.join(node_dir, "logs", f"attempt-{attempt}", name)
 

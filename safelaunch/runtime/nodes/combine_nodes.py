@@ -47,6 +47,7 @@ def status(nodes: Sequence[NodeState]) -> Status:
         return nodes[0].status.copy()
     first, worst = nodes[0], worst_node(nodes)
     whole = worst.status.copy()
+    whole.ending = first.status.ending  # node 0 runs what follows the end
     whole.backend, whole.socket = first.status.backend, first.status.socket
     whole.state = _state(nodes, worst)
     if whole.state in LIVE and worst.state not in LIVE:

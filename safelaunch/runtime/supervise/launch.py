@@ -65,6 +65,20 @@ def fork(
 ) -> int:
     """Start bash with a script and return its pid; output goes to `out`. Raises OSError.
 
+    `limits` of open files are set back where ours were raised.
+    """
+    return fork_words(["bash", script], out, environment, umask, limits)
+
+
+def fork_words(
+    words: list[str],
+    out: int,
+    environment: dict[str, str],
+    umask: int = 0o077,
+    limits: tuple[int, int] | None = None,
+) -> int:
+    """Start a program and return its pid; output goes to `out`. Raises OSError.
+
     The child has default signals, a session of its own, no stdin, and `limits` of open files where
     ours were raised.
     """
@@ -87,9 +101,9 @@ def fork(
         os.dup2(out, 2)
         processes.restore_descriptors(limits)
         environment["SAFELAUNCH_MAIN"] = str(os.getpid())  # launch.sh execs: the launcher's own pid
-        os.execvpe("bash", ["bash", script], environment)  # noqa: S606 - no shell but the script's own
+        os.execvpe(words[0], words, environment)  # noqa: S606 - no shell but the script's own
     except BaseException as e:  # noqa: BLE001 - nothing of the supervisor may run on in the child
-        os.write(2, f"safelaunch: cannot start bash: {e}\n".encode())
+        os.write(2, f"safelaunch: cannot start {words[0]}: {e}\n".encode())
     finally:
         os._exit(127)
 

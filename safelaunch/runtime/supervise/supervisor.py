@@ -627,8 +627,10 @@ class Supervisor:
         self._record_proof()
         self._release()
         self._join_ends(lambda: len(self.control.signals) > signals)
+        has_more = self._announce_ending(lambda: len(self.control.signals) > signals)
         self._write_end()
-        self.clean_up()
+        if not has_more:
+            self.clean_up()
         self._remove_environment()
         if self.nodes is not None:
             if self.nodes.record_ends(self.sent, lambda: len(self.control.signals) > signals):
@@ -638,6 +640,29 @@ class Supervisor:
                 is_bad=self.journal.status.state != "succeeded",
                 attempt=self.sent,
             )
+        if has_more:
+            self._follow_end()
+
+    def _announce_ending(self, is_asked: Callable[[], bool]) -> bool:
+        """Whether commands follow the end of the run, which is that of all its nodes."""
+        if self.run.ending is None:
+            return False
+        from safelaunch.runtime.supervise.ending import sequence
+
+        if self.nodes is not None and not self.nodes.is_alone and not self.run.node:
+            self.nodes.await_ends(self.sent, is_asked)
+        return sequence.announce(self.journal)
+
+    def _follow_end(self) -> None:
+        """Run what follows the end; no fault in it changes how the run has ended."""
+        from safelaunch.runtime.supervise.ending import sequence
+
+        try:
+            sequence.execute(self.journal, self.control, self.umask)
+        except Exception as e:  # noqa: BLE001 - of any kind: the end is recorded
+            self.journal.broken("running of the commands at the end", e)
+            sequence.abandon(self.journal, e)
+        self.clean_up()
 
     def _close_preconditions(self) -> None:
         """End what runs beside the job, and look again whether anything is left."""
