@@ -472,7 +472,8 @@ class PreemptionNotice(Record):
 
     FILE = "preemption.json"
 
-    what: str = ""  # its answer, shortened
+    what: str = ""  # its answer, shortened; empty: no notice yet
+    problem: str = ""  # why it could not be asked
     time: float = 0.0  # seconds since 1970
 
 

@@ -99,6 +99,8 @@ ADVICE = {
     "user-code-exception": "fix the line above and start again; a restart alone fails the same way",
     "scheduler-cancelled": "find out who cancelled it, or resume from the last checkpoint",
     "time-limit": "ask for more time, or resume from the last checkpoint",
+    "preempted": "go on from its checkpoint on another machine, or here once it is back, with"
+    " `safelaunch run --resume`",
     "earlier-run": "look at the run before it with `safelaunch show`, and start this one again once"
     " that has succeeded",
     "service-failed": "`safelaunch logs --service NAME` shows its log",

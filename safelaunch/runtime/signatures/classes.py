@@ -154,6 +154,12 @@ _ROWS = (
     (USER, False, "an error in the program, settings or data", _NEVER),
     ("scheduler-cancelled", False, "taken away by the scheduler, or cancelled", "it was intended"),
     ("time-limit", False, "the time that the job was allowed is over", "it would be over again"),
+    (
+        "preempted",
+        False,
+        "the machine was taken away",
+        "the next attempt would lose it too",
+    ),
     ("earlier-run", False, "a run that it waited for did not succeed", _SETUP),
     ("service-failed", True, "a service of the job has ended", "it starts again with the job"),
     ("scheduler", False, "the scheduler could not start the job, or not keep it", _SETUP),

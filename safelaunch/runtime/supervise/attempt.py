@@ -16,7 +16,7 @@ from safelaunch.runtime import cgroup, processes, rank_exits
 from safelaunch.runtime.logs import merger
 from safelaunch.runtime.ranks import fork_servers
 from safelaunch.runtime.supervise import launch, log_pipes
-from safelaunch.runtime.supervise.control import SMOKE, TIME_LIMIT, Control, readable
+from safelaunch.runtime.supervise.control import SMOKE, Control, readable
 from safelaunch.runtime.units import duration, quantity, starter
 
 TYPE_CHECKING = False
@@ -114,11 +114,12 @@ class Attempt:
         self.observer = observer
         if not self.control.signals:
             self.control.kill_at = float("inf")
+        self.control.is_running = True
         while self.has_children:
             self._sleep(wakeup)
             self._turn()
             self._scan()
-            reason = observer.tick(self) or (TIME_LIMIT if self.control.is_time_up else "")
+            reason = observer.tick(self) or self.control.notice()
             if self.control.signals or reason:
                 self.end(self.control.signals[0] if self.control.signals else reason)
                 break
@@ -128,6 +129,7 @@ class Attempt:
         else:
             self._forget_work()  # all have ended by themselves
             self._await_signal(wakeup)
+        self.control.is_running = self.control.is_preempted = False
         observer.cancel()
         if not self.subreaper:
             self._end_rest(lambda: processes.marked(self.run.id), LEFTOVER_GRACE)

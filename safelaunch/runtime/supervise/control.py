@@ -6,19 +6,21 @@ import os
 import select
 import time
 
+from safelaunch.runtime.monitor import limits
 from safelaunch.runtime.records import StopRequest
-from safelaunch.runtime.units import job_duration
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from safelaunch.runtime.records import EngineStart, RunRecord
+    from safelaunch.runtime.records import EngineStart, PreemptionSource, RunRecord
     from safelaunch.runtime.supervise.stop_signals import StopSignals
 
 DEFAULT_GRACE = 15.0
 SMOKE = "min_steps"  # why a smoke run ends, on all its nodes
 SERVICE = "service"  # why an attempt ends whose service has ended
+PREEMPTED = "preempted"  # why an attempt ends whose machine is taken away
+BUDGET_GRACE = 120.0  # seconds to save a checkpoint once the budget is used up
 TIME_LIMIT = "time_limit"  # why an attempt ends whose engine has warned of its time limit
 AFTER_KILL = 30.0  # seconds before the limit at which nothing of the job may be left
 REQUEST_EVERY = 1.0  # seconds between two looks for a stop request that comes without a signal
@@ -43,8 +45,16 @@ def time_limit_warning(node_dir: str, life: int) -> str:
 class Control:
     """What ends an attempt early: signals to the supervisor, a stop file, limits; and the grace."""
 
-    def __init__(self, node_dir: str, engine: EngineStart | None = None) -> None:
+    def __init__(
+        self,
+        node_dir: str,
+        engine: EngineStart | None = None,
+        preemption: PreemptionSource | None = None,
+    ) -> None:
         self.dir = node_dir
+        self.preemption = preemption
+        self.is_preempted = False  # by a TERM of which that is the meaning
+        self.is_running = False  # whether there is an attempt that such a TERM would end
         self.engine = engine
         self.is_time_up = False  # whether the engine has warned of its time limit
         # a file: a signal to a step of Slurm's reaches the ranks too, and ends them
@@ -72,7 +82,22 @@ class Control:
         for name, origin in self.source.read() if self.source else ():
             self.origin = self.origin or origin
             self.received.append(name)
+        if self.received and self.is_running:
+            self._take_preemption()
         return self.received
+
+    def _take_preemption(self) -> None:
+        """Take a TERM that no person has sent for the notice of a container's end, if so set."""
+        is_notice = self.preemption is not None and self.preemption.sigterm
+        if is_notice and self.received == ["SIGTERM"] and StopRequest.read(self.dir) is None:
+            self.received.clear()
+            self.is_preempted = True
+
+    def notice(self) -> str:
+        """Return why the attempt has to end soon, by a notice from outside; "" without one."""
+        if self.is_time_up:
+            return TIME_LIMIT
+        return PREEMPTED if self.is_preempted else ""
 
     def clear(self) -> None:
         """Read what has made the descriptor for waiting readable, but signals."""
@@ -94,6 +119,10 @@ class Control:
         """Return the seconds between TERM and KILL of an attempt that no signal ends."""
         if why == TIME_LIMIT and self.engine is not None:  # ranks may save a checkpoint meanwhile
             return max(DEFAULT_GRACE, self.engine.notice - AFTER_KILL)
+        if why == PREEMPTED and self.preemption is not None:
+            return self.preemption.grace
+        if why == limits.BUDGET:
+            return BUDGET_GRACE
         return DEFAULT_GRACE
 
     def arm(self, grace: float) -> None:
@@ -102,8 +131,10 @@ class Control:
 
     def describe(self, why: str, run: RunRecord) -> str:
         """Return why an attempt is ended early, for people."""
-        if why == "max_duration":
-            return f"max_duration of {job_duration(run.max_duration or 0.0)} reached"
+        if why in limits.LIMITS:
+            return limits.warning(why, run)
+        if why == PREEMPTED:
+            return "the machine is being taken away"
         if why == TIME_LIMIT:
             return f"the time limit of {self.engine.title if self.engine else 'the engine'} is near"
         if why == SMOKE:

@@ -4,6 +4,8 @@ It never waits. Other programs that it starts (nvidia-smi, py-spy) run beside it
 count neither as part of the run nor as leftovers.
 """
 
+# ruff: noqa: PLC0415 - what few jobs need
+
 from __future__ import annotations
 
 import os
@@ -14,11 +16,11 @@ from safelaunch.runtime.collectives import dumps, nccl_log
 from safelaunch.runtime.hang import evidence, flight_recorder
 from safelaunch.runtime.logs import size_cap
 from safelaunch.runtime.messages.ends import NodeEnd
-from safelaunch.runtime.monitor import leftovers, oom_kills, sampler
+from safelaunch.runtime.monitor import leftovers, limits, oom_kills, sampler
 from safelaunch.runtime.progress import checkpoint_line, tracker, watchdog
 from safelaunch.runtime.records import HangReport
 from safelaunch.runtime.supervise import launch
-from safelaunch.runtime.supervise.control import SERVICE
+from safelaunch.runtime.supervise.control import PREEMPTED, SERVICE
 from safelaunch.runtime.units import duration
 
 TYPE_CHECKING = False
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     from safelaunch.runtime.logs.merger import Merger
+    from safelaunch.runtime.monitor.preemption import PreemptionWatch
     from safelaunch.runtime.preconditions import Precondition
     from safelaunch.runtime.progress.artifacts import EarlierFiles
     from safelaunch.runtime.rank_exits import Exits
@@ -75,6 +78,11 @@ class Observer:
         self.pattern = checkpoint_line.ProgressPattern(line)
         self.preconditions = preconditions
         self.lost: Failure | None = None  # how a service ended that this attempt needs
+        self.preemption: PreemptionWatch | None = None
+        if self.run.preemption is not None:
+            from safelaunch.runtime.monitor import preemption
+
+            self.preemption = preemption.PreemptionWatch(journal.dir, self.run.preemption)
         self.hangs = 0
         self.broken: set[str] = set()
         self.next_look = 0.0
@@ -96,6 +104,8 @@ class Observer:
         self.wants_dumps = self.run.start is not None and "flight" in self.run.evidence
         self.not_finite: dict[str, Any] | None = None  # the event of the last NaN losses
         self.memory.add_processes([os.getpid(), attempt.launcher])
+        if self.preemption is not None:
+            self._try("preemption", self.preemption.start)
 
     def started(self, processes: dict[int, int]) -> None:
         """Add processes that are new: each may be in a cgroup of its own."""
@@ -146,6 +156,7 @@ class Observer:
         self._try("nccl", self._read_nccl, now)
         self._try("progress", self._save, now)
         reason = self._limits(now) or self._try("services", self._lost_service)
+        reason = reason or self._try("preemption", self._look_for_notice, now)
         reason = reason or self._try("nodes", self._other_nodes, now, attempt)
         return reason or self._try("hang", self._hang, now, attempt) or ""
 
@@ -165,6 +176,22 @@ class Observer:
         if ranks:
             self.journal.event("dumps-requested", ranks=ranks)
 
+    def _look_for_notice(self, now: float) -> str:
+        """Return "preempted" once the machine is taken away."""
+        watch = self.preemption
+        if watch is None:
+            return ""
+        notice = watch.tick(now)
+        if watch.is_problem_new:
+            watch.is_problem_new = False
+            self.journal.warn(f"a preemption would not be noticed: {watch.problem}")
+            self.journal.save()
+        if not notice:
+            return ""
+        self.journal.event("preempted", what=notice)
+        self.journal.notify(f"notice of a preemption: {notice}")
+        return PREEMPTED
+
     def _other_nodes(self, now: float, attempt: ObservedAttempt) -> str:
         """Serve the other nodes; return "node" where one of them ends this one."""
         if self.nodes is None:
@@ -175,7 +202,7 @@ class Observer:
 
     def is_stopping(self, attempt: int, why: str) -> None:
         """Notify the other nodes at once of a stop: their ranks will miss ours."""
-        if self.nodes is not None and why in ("SIGTERM", "SIGINT", "max_duration", "min_steps"):
+        if self.nodes is not None and why in ("SIGTERM", "SIGINT", "min_steps", *limits.LIMITS):
             state = "succeeded" if why == "min_steps" else "stopped"
             end = NodeEnd(state=state, stopped_by=why)
             self._try("nodes", self.nodes.ended, attempt, end)
@@ -221,9 +248,9 @@ class Observer:
             self.journal.save()
 
     def _limits(self, now: float) -> str:
-        limit = self.run.max_duration
-        if limit is not None and now - self.began > limit:
-            return "max_duration"
+        limit, name = limits.first(self.run)
+        if now - self.began > limit:
+            return name
         min_steps = self.run.success.min_steps if self.run.success else None
         if self.run.smoke and min_steps and self.steps() >= min_steps:
             return "min_steps"
@@ -303,10 +330,13 @@ class Observer:
 
     def _helpers(self) -> list[int]:
         own = [self.samples.pid] if self.samples.pid else []
+        own += [self.preemption.pid] if self.preemption is not None and self.preemption.pid else []
         return own + (list(self.evidence.children) if self.evidence is not None else [])
 
     def reaped(self, pid: int, status: int) -> bool:
         """Whether the child that has ended was one of ours."""
+        if self.preemption is not None and self.preemption.reaped(pid):
+            return True
         helpers = (self.samples, self.evidence)
         is_helper = any(helper is not None and helper.reaped(pid, status) for helper in helpers)
         return is_helper or any(precondition.reaped(pid) for precondition in self.preconditions)

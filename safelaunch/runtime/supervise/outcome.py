@@ -16,13 +16,15 @@ import time
 from safelaunch.runtime import rank_exits
 from safelaunch.runtime.failure import analyse, blame, log_tails
 from safelaunch.runtime.messages.ends import Decision
+from safelaunch.runtime.monitor import limits
 from safelaunch.runtime.monitor.leftovers import IDLE_AFTER, describe
 from safelaunch.runtime.progress import artifacts, checkpoints
 from safelaunch.runtime.records import Failure, HangReport, RankFailure, Status
 from safelaunch.runtime.signatures import classes
+from safelaunch.runtime.signatures.advice import ADVICE
 from safelaunch.runtime.supervise import recovery
-from safelaunch.runtime.supervise.control import SERVICE, SMOKE, TIME_LIMIT
-from safelaunch.runtime.units import duration, job_duration
+from safelaunch.runtime.supervise.control import PREEMPTED, SERVICE, SMOKE, TIME_LIMIT
+from safelaunch.runtime.units import duration
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,6 +53,11 @@ LONGER = (
     "ask for more time (`slurm: {time: ...}`), or let the job resume from its checkpoints"
     " (`recovery: {checkpoint: ...}` and `resume_args`): then it goes on in another allocation"
 )
+# failure class and advice of an attempt that had to make room
+NOTICES = {
+    TIME_LIMIT: (TIME_LIMIT_CLASS, LONGER),
+    PREEMPTED: (PREEMPTED, ADVICE[PREEMPTED]),
+}
 ALONE = "let the launcher start the ranks: no `distributed_type: NO`, no `--standalone`"
 # where a program that a script or a rank has left in the background did not end well
 WAIT = "let the script `wait` for what it starts in the background, or end it there"
@@ -150,19 +157,18 @@ def _ended_early(outcome: Outcome, attempt: Attempt, observer: Observer) -> None
     elif cause == "node" and observer.nodes is not None:
         why, other = observer.nodes.why(), observer.nodes.cause
         if other.class_name == TIME_LIMIT_CLASS:  # it was warned a moment before this one
-            _end_by_time_limit(outcome, attempt)
+            _end_by_notice(outcome, attempt, TIME_LIMIT)
         elif other.state == "lost":
             outcome.failure = _failure(attempt, "peer-lost", why)
             outcome.failure.role, outcome.failure.advice = "cascade", LOST_NODE
             status.state = "failed"
         else:
             status.state, status.stopped_by, status.reason = "stopped", "node", why
-    elif cause == TIME_LIMIT:
-        _end_by_time_limit(outcome, attempt)
-    elif cause == "max_duration":
-        status.state, status.stopped_by = "stopped", "max_duration"
-        limit = job_duration(outcome.run.max_duration or 0.0)
-        status.reason = f"its max_duration of {limit} had passed"
+    elif cause in NOTICES:
+        _end_by_notice(outcome, attempt, cause)
+    elif cause in limits.LIMITS:
+        status.state, status.stopped_by = "stopped", cause
+        status.reason = limits.reason(cause, outcome.run)
     else:
         hang = observer.journal.status.hang or HangReport()
         what = f"no output and no step for {int(hang.silent)} s"
@@ -177,10 +183,11 @@ def _ended_early(outcome: Outcome, attempt: Attempt, observer: Observer) -> None
         status.state, status.reason = "failed", "ended because it hung"
 
 
-def _end_by_time_limit(outcome: Outcome, attempt: Attempt) -> None:
-    what = attempt.control.describe(TIME_LIMIT, outcome.run)
-    outcome.failure = _failure(attempt, TIME_LIMIT_CLASS, what)
-    outcome.failure.advice = LONGER
+def _end_by_notice(outcome: Outcome, attempt: Attempt, cause: str) -> None:
+    what = attempt.control.describe(cause, outcome.run)
+    name, advice = NOTICES[cause]
+    outcome.failure = _failure(attempt, name, what)
+    outcome.failure.advice = advice
     outcome.status.state, outcome.status.reason = "failed", what
 
 

@@ -22,6 +22,7 @@ sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.
 
 from safelaunch.runtime import cgroup, claim, json_files, preconditions, processes
 from safelaunch.runtime.engines import exit_codes
+from safelaunch.runtime.monitor import limits
 from safelaunch.runtime.plain_text import printable, shortened
 from safelaunch.runtime.ranks import fork_servers
 from safelaunch.runtime.records import (
@@ -40,7 +41,6 @@ from safelaunch.runtime.start import own_files, placeholders
 from safelaunch.runtime.supervise import journal, launch, stop_signals
 from safelaunch.runtime.supervise.attempt import Attempt
 from safelaunch.runtime.supervise.control import TIME_LIMIT, Control, readable
-from safelaunch.runtime.units import job_duration
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Supervisor:
         self.umask = umask  # the caller's; `limits` are those of open files, where ours were raised
         self.limits = limits
         self.subreaper = subreaper
-        self.control = Control(node_dir, run.engine)
+        self.control = Control(node_dir, run.engine, run.preemption)
         self.engine = run.engine or EngineStart()
         earlier = Status.read(node_dir) if self.engine.life else None
         self.journal = journal.Journal(node_dir, run)
@@ -466,8 +466,8 @@ class Supervisor:
     def _wait(self, decision: Decision, wakeup: int) -> str:
         """Wait before a restart; return why the run was stopped meanwhile, or ""."""
         now = time.monotonic()
-        until, limit = now + decision.delay, self.run.max_duration
-        end = self.began + limit if limit is not None else until  # of the whole run
+        until, (limit, limit_name) = now + decision.delay, limits.first(self.run)
+        end = self.began + limit  # of the whole run
         status = self.journal.status
         status.state = "running"
         status.waiting = Waiting(until=time.time() + decision.delay, why=decision.why)
@@ -482,7 +482,7 @@ class Supervisor:
                 return TIME_LIMIT
             now = time.monotonic()
             if now >= min(until, end):
-                return "" if until <= end else "max_duration"
+                return "" if until <= end else limit_name
             pause = min(until - now, end - now, RESTORE_EVERY)
             if self.nodes is not None:
                 if self.nodes.tick(number, 0.0):
@@ -613,9 +613,8 @@ class Supervisor:
         status.reason = where if nodes is None else f"{why} {where}"
         if name == TIME_LIMIT:
             self._end_allocation()
-        if name == "max_duration":
-            limit = job_duration(self.run.max_duration or 0.0)
-            status.reason = f"its max_duration of {limit} had passed {where}"
+        if name in limits.LIMITS:
+            status.reason = f"{limits.reason(name, self.run)} {where}"
         status.signal = None  # that one ended the attempt
         self._send(number, state="stopped", stopped_by=name)
 
