@@ -23,6 +23,8 @@ def for_host(job: Job, host: Host) -> Supervision:
     preemption = own.preemption or keys.preemption
     if job.engine is not None:
         _check_engine(job)
+        preemption = None
+        ending = replace(ending, shutdown=None) if ending is not None else None
     return replace(
         own,
         ending=ending,

@@ -17,6 +17,7 @@ _OF_FAILURE = (
     *("attempt", "class", "role", "rank", "host", "node", "what", "why", "advice"),
     *("restart", "log"),
 )
+_OF_ENDING = ("state", "what", "shutdown_at")
 _OF_NODE = ("node", "host", "state", "exit_code", "reason")
 _ALWAYS = ("version", "id", "state", "exit_code")
 MAX_NODES = 16  # that are listed
@@ -36,6 +37,8 @@ def brief(run: ShownRun) -> dict[str, Any]:
         shown["progress"] = _some(whole["progress"], _OF_PROGRESS)
     hang = whole.get("hang") or {}
     shown["hang"] = bool(hang) and not hang.get("over")
+    if whole.get("ending"):
+        shown["ending"] = _some(whole["ending"], _OF_ENDING)
     failure = whole.get("failure")
     shown["failure"] = None if failure is None else _some(failure, _OF_FAILURE)
     nodes = whole.get("nodes") or []

@@ -1,5 +1,7 @@
 """Follows a run's log to its end, and formats its state: headline, failure, hang, restarts."""
 
+# ruff: noqa: PLC0415 - what fetches files: few jobs have some to be fetched
+
 from __future__ import annotations
 
 import shlex
@@ -14,6 +16,7 @@ from safelaunch.runs import store
 from safelaunch.runs.access import LogRequest
 from safelaunch.runtime import run_state
 from safelaunch.runtime.monitor import leftovers
+from safelaunch.runtime.records import RunRecord
 from safelaunch.runtime.supervise.ending import words as end_words
 from safelaunch.runtime.units import duration, quantity, starter
 
@@ -82,17 +85,30 @@ def is_hang_suspected(status: StatusSummary) -> bool:
 
 
 def outcome(run: RunAccess, status: StatusSummary) -> int:
-    """Print how a run ended, and why; return 0 if it succeeded, else 1."""
+    """Print how a run ended, and why; return 0 if it succeeded, else 1.
+
+    The files that its job wants on the machine of the client are fetched; 1 also where that fails.
+    """
     say(headline(run, without_repeats(run, status)))
     lines = reasons(run, status)
     for line in lines:
         say(f"  {line}")
+    is_fetched = _fetch_results(run, status)
     if status.state == "succeeded":
-        return 0
+        return 0 if is_fetched else 1
     if not any(line.startswith("log ") for line in lines):
         say(f"  log       safelaunch logs {run.id}")
     say(f"  details   safelaunch show {run.id}")
     return 1
+
+
+def _fetch_results(run: RunAccess, status: StatusSummary) -> bool:
+    record = RunRecord.read(run.record.node_dir) or RunRecord()
+    if status.state not in run_state.ENDED or record.ending is None or not record.ending.pull:
+        return True
+    from safelaunch.cli.transfer.results import fetch_results
+
+    return fetch_results(run, record.ending.pull)
 
 
 def reasons(run: RunAccess, status: StatusSummary) -> list[str]:

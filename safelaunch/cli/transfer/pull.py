@@ -13,7 +13,7 @@ import click
 from safelaunch.cli.completion import complete_run
 from safelaunch.cli.connections import catalog
 from safelaunch.cli.output import say
-from safelaunch.cli.transfer.progress_bar import Bar
+from safelaunch.cli.transfer.results import fetch_files
 from safelaunch.errors import ConfigError, RunError, SafelaunchError
 from safelaunch.remote.runs.remote_run import RemoteRun
 from safelaunch.runs import store
@@ -55,17 +55,7 @@ def command(files: str, into: str | None, code: bool, force: bool, node: int) ->
     record = RunRecord.read(store.node_dir(run.record, node)) or RunRecord()
     if not isinstance(run, RemoteRun):
         raise ConfigError(f"{run.id} ran on this machine", hint=f"its files are in {record.cwd}")
-    from safelaunch.sync.download.pull import pull
-
-    agent = run.session(node).agent
-    with Bar() as bar:
-        # the run's own copy of the project may be gone: what it made is in the project's folder
-        in_place = f"{record.place}{record.cwd[len(record.tree) :]}" if record.tree else None
-        pulled = pull(
-            agent, [glob], into or ".", bar.show, root=record.cwd, fallback=in_place, force=force
-        )
-    for line in pulled.lines():
-        say(line)
+    fetch_files(run, node, [glob], into or ".", force=force)
     return 0
 
 

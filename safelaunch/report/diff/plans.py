@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 # slots of values that always differ: the slot itself is compared
 _VARYING_SLOTS = ("<port>", "<run-id>", "<run-dir>")
-_SETTINGS = ("capture", "log_cap", "max_duration", "success", "hang", "recovery", "smoke", "logs")
+_SETTINGS = (
+    *("capture", "log_cap", "max_duration", "success", "hang", "recovery", "smoke", "logs"),
+    *("ending", "max_cost", "preemption"),
+)
 
 
 PlanNodes: TypeAlias = "list[PlannedNode]"

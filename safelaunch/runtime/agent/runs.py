@@ -18,6 +18,7 @@ from safelaunch.runtime.logs.selection import LogPart, select
 from safelaunch.runtime.records import (
     Failure,
     Provenance,
+    PulledFiles,
     Record,
     RunRecord,
     Status,
@@ -271,4 +272,14 @@ def stop(request: Message, link: Link) -> Message:
     return {"status": status.to_json(), "ended": ended}
 
 
-VERBS = {"runs": runs, "log": log, "logs": logs, "stop": stop}
+def pulled(request: Message, link: Link) -> Message:
+    """Record that a client has fetched the results of a run: its machine may be turned off."""
+    del link
+    node_dir = run_dir.node_dir(str(request["id"]), int(request["node"]))
+    record = PulledFiles(client=str(request["client"]), files=int(request["files"]))
+    record.time = time.time()
+    record.write(node_dir)
+    return {}
+
+
+VERBS = {"runs": runs, "log": log, "logs": logs, "stop": stop, "pulled": pulled}

@@ -272,6 +272,18 @@ def test_a_smoke_run_ends_all_nodes_as_asked(far: Place) -> None:
     assert nodes(far, far.json("show")["id"]) == ["succeeded", "succeeded"]
 
 
+def test_node_0_alone_runs_the_commands_at_the_end_once_all_nodes_have_ended(
+    far: Place, net: Lan
+) -> None:
+    file = job(far, TRAIN + "time.sleep(rank)\n", on_end="date +%s.%N")
+    far.cli("remote", *BOTH, "--follow", file)
+    shown = far.json("show")
+    (step,) = shown["ending"]["steps"]
+    other = json.loads((second(net, shown["id"]) / "status.json").read_text())
+    assert (step["state"], other.get("ending")) == ("succeeded", None)
+    assert step["started_at"] >= other["ended_at"] - 0.5  # its end is sent a moment before
+
+
 def test_a_node_whose_ranks_never_write_does_not_hang(far: Place) -> None:
     hang = {"action": "stop", "first_progress": "6s", "floor": "6s"}
     file = job(far, STEPS, env={"STEPS": "160"}, hang=hang)

@@ -122,7 +122,9 @@ def _foreground(
     # until they have written all: the next step of CI may remove the directory
     deadline = time.monotonic() + 5
     for writer in (started.supervisor, started.recorder):
-        while writer and processes.is_alive(writer) and time.monotonic() < deadline:
+        while writer and processes.is_alive(writer):
+            if time.monotonic() > deadline and not run.status().has_live_end:
+                break
             time.sleep(0.01)
     container_end.await_removal(started.run.node_dir)
     return 130 if signals and signals[0] == signal.SIGINT else code

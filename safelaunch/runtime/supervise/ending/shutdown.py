@@ -66,7 +66,9 @@ class _Wait:
     def __init__(self, runner: Commands, spec: ShutdownSpec, plan: EndPlan) -> None:
         self.runner, self.spec = runner, spec
         self.dir = runner.journal.dir
-        self.pull_until = time.monotonic() + spec.pull_wait if plan.pull else 0.0
+        # what was started on this machine has its results here
+        waits = bool(plan.pull) and runner.journal.run.client is not None
+        self.pull_until = time.monotonic() + spec.pull_wait if waits else 0.0
         self.off_at: float | None = None  # monotonic
         self.next_look = 0.0
 
