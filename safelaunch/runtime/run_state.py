@@ -27,6 +27,7 @@ START_LIMIT = 60.0  # seconds from the claim to the first status; then the run c
 OWN_ERROR = "the supervisor ends by an error of its own"
 ERROR_LIMIT = 64 << 10  # bytes: a traceback
 COPY_PATIENCE = 5.0  # seconds for the logs of a run without supervisor to be complete
+OFF_PATIENCE = 86400.0  # seconds in which a machine that was to be turned off may answer again
 SETTLING = 3.0  # seconds in which a supervisor may not be visible in tmux yet
 
 
@@ -76,6 +77,9 @@ def _with_ending(status: Status, node_dir: str, supervisor: Process) -> Status:
         status.alive = len(left) or None
         status.ending.state, status.ending.shutdown_at = "lost", None
         step = status.ending.steps[-1].name if status.ending.steps else "the rest"
+        if is_off and step == "shutdown":
+            status.ending.state, status.ending.what = "done", ""  # it was off since
+            return status
         what = "the machine was restarted" if is_off else "the supervisor is gone"
         status.ending.what = f"{what}; {step} was not finished, or its end is not known"
         if left:
@@ -324,8 +328,10 @@ def is_active(status: StatusSummary) -> bool:
 
 
 def is_settled(status: StatusSummary) -> bool:
-    """Whether nothing changes any more."""
-    return status.state in ENDED and not status.has_live_end
+    """Whether nothing changes any more; a machine that was turned off may stay so for ever."""
+    off_at = status.ending.shutdown_at if status.ending is not None else None
+    is_off = off_at is not None and time.time() > off_at + OFF_PATIENCE
+    return status.state in ENDED and (is_off or not status.has_live_end)
 
 
 def _after_start(node_dir: str) -> Status:

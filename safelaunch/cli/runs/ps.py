@@ -76,7 +76,7 @@ def _print_json(answers: Iterable[HostAnswer], most: int) -> list[HostError]:
     errors = []
     for answer in answers:
         rows += _newest(answer, most)[0]
-        errors += [answer.error] if answer.error is not None else []
+        errors += [answer.error] if answer.error is not None and not _may_be_off(answer) else []
     shown = [store.show(row.run, row.status, {}).to_json() for row in sorted(rows, key=_start_time)]
     reasons = [{"host": e.where, "reason": e.message, "hint": e.hint} for e in errors]
     print_json({"version": 1, "runs": shown, "errors": reasons})
@@ -97,7 +97,7 @@ def _print_rows(
             rows = [_RunRow(store.Run("-", os.devnull), Status(state="unknown"), answer.host)]
         for line in table.lines(rows):
             click.echo(line)
-        if answer.error is not None:
+        if answer.error is not None and (names or not _may_be_off(answer)):
             errors.append(answer.error)
             report(answer.error, with_hint=answer.error.hint not in hints)
             hints.add(answer.error.hint)
@@ -111,6 +111,11 @@ def _print_rows(
     if errors and len(names) > 1:
         say(f"{len(silent)} of {len(names)} hosts have answered")
     return errors
+
+
+def _may_be_off(answer: HostAnswer) -> bool:
+    """Whether all that a host is asked for is the end of runs after which it is turned off."""
+    return bool(answer.runs) and all(status.has_live_end for _, status in answer.runs)
 
 
 def _newest(answer: HostAnswer, most: int) -> tuple[list[_RunRow], int]:

@@ -307,6 +307,10 @@ class Supervisor:
 
         if self.run.manual_node is not None:  # nobody waits for nodes that were started by hand
             self._open_peers()
+        if self.run.ending is not None:
+            from safelaunch.runtime.supervise.ending import sequence
+
+            sequence.warn_of_missing(self.journal)
         artifacts = self.artifacts or self._note_artifacts()
         observer = Observer(self.journal, self.nodes, artifacts, self.began, self.preconditions)
         while True:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from typing import TYPE_CHECKING, Any
 
@@ -104,6 +105,24 @@ def test_results_are_uploaded_and_compared_before_the_machine_is_turned_off(plac
     assert (store / "out" / "model").read_text() == "w" * 9
     assert (place.project / "off.txt").read_text() == "off\n"
     assert "1 of 1 files verified" in place.cli("logs", "--end", run).stdout
+
+
+@pytest.mark.skipif(shutil.which("rclone") is None, reason="there is no rclone")
+def test_results_are_uploaded_by_rclone_and_compared(place: Place) -> None:
+    store = place.root / "store"
+    upload = {"to": f"store:{store}", "files": ["out/**"]}
+    run = place.start(place.job(SAVE, env={"RCLONE_CONFIG_STORE_TYPE": "local"}, upload=upload))
+    report = place.json("wait", run)["ending"]
+    assert _steps(report) == [("upload", "succeeded"), ("verify", "succeeded")]
+    assert (store / "out" / "model").read_text() == "w" * 9
+
+
+@pytest.mark.skipif(shutil.which("rclone") is not None, reason="there is rclone")
+def test_an_upload_without_its_program_is_said_at_the_start(place: Place) -> None:
+    upload = {"to": "store:x", "files": ["out/**"]}
+    run = place.start(place.shell("sleep 600", upload=upload))
+    wait_for(lambda: "rclone is not on PATH" in str(place.status(run).get("warning")), "warning")
+    place.cli("stop", run)
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ class Amount:
 
 _TARGET = Text(
     "a place",
-    r"[^\s:-][^\s:]*:\S*",
+    r":?[^\s:-][^\s:]*:\S*",
     "is no place such as `remote:bucket/path` or `s3://bucket/path`",
 )
 _GLOBS = ListOf(Glob(inside=True), "globs", single=True)

@@ -24,6 +24,18 @@ if TYPE_CHECKING:
     from safelaunch.runtime.supervise.journal import Journal
 
 
+def warn_of_missing(journal: Journal) -> None:
+    """Warn at the start that the program of the upload is not there, which fails hours later."""
+    upload = journal.run.ending.upload if journal.run.ending is not None else None
+    if upload is None or upload.program != "rclone" or journal.run.node:
+        return
+    import shutil
+
+    if shutil.which("rclone") is None:
+        journal.warn("rclone is not on PATH here: the upload at the end of the run would fail")
+        journal.save()
+
+
 def announce(journal: Journal) -> bool:
     """Set in the status that something follows the end, before that is written; False if not.
 
@@ -66,7 +78,7 @@ def execute(journal: Journal, control: Control, umask: int) -> None:
         from safelaunch.runtime.supervise.ending import shutdown
 
         shutdown.run(runner, plan.shutdown, plan)
-    report.shutdown_at = None if runner.is_stopped else report.shutdown_at
+    report.shutdown_at = None
     report.state, report.what = _result(report, is_stopped=runner.is_stopped)
     journal.save()
     journal.event("end-commands", state=report.state, what=report.what)

@@ -44,7 +44,8 @@ def run(runner: Commands, spec: ShutdownSpec, plan: EndPlan) -> None:
             journal.notify("the machine stays on: stopped by a person")
             return
         runner.rest(PAUSE)
-    report.state, report.shutdown_at = RUNNING, None
+    # still in the state of the grace: who waits for the run must not wait for a machine that is off
+    report.shutdown_at = time.time()
     step = runner.run("shutdown", spec.command, TIMEOUT)
     if step.state == "succeeded":
         report.state, report.what = DONE, ""
