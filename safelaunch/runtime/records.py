@@ -487,6 +487,30 @@ class PulledFiles(Record):
     time: float = 0.0  # seconds since 1970
 
 
+class CardRequest(Record):
+    """What a run takes of the cards (GPUs, NPUs) of its machine."""
+
+    kind: str = "cuda"  # cuda, rocm or npu
+    count: int = 0  # how many it waits for in the machine's queue
+    priority: int = 0  # who has a higher one goes first
+    environ: Mapping[str, str] = {}  # variables of its start that leave it only some of the cards
+    folder: str = ""  # folder of the claims of all users of the machine
+
+
+class CardClaim(Record):
+    """A file of that folder: what a run has of the machine's cards, or waits for."""
+
+    run: str = ""  # run id
+    node: int = 0  # its node on this machine
+    pid: int = 0  # its supervisor
+    kind: str = "cuda"  # cuda, rocm or npu
+    count: int = 0  # how many cards it waits for
+    allowed: Sequence[str] | None = None  # cards that it may use; missing: not known yet
+    cards: Sequence[str] = ()  # cards that it has: UUIDs, or kind and index
+    words: Sequence[str] = ()  # the same as its variable names them
+    since: float | None = None  # when it began to wait, or took them, seconds since 1970
+
+
 class RunRecord(Record):
     """run.json: what the start decided, and the supervisor of a node works by."""
 
@@ -544,6 +568,8 @@ class RunRecord(Record):
     container: ContainerStart | None = None  # missing: it runs on the machine itself
     after: Sequence[EarlierRun] = ()  # runs that must have ended before it begins
     services: Sequence[ServiceSpec] = ()  # programs that run beside the job
+    queue: CardRequest | None = None  # cards of the machine that it waits for
+    cards: CardRequest | None = None  # cards that it has named, without a queue
     placeholders: Mapping[str, str] = {}  # value that a later moment decides -> what stands for it
     group: str | None = None  # id of the group of runs that it is one step of
     step: str | None = None  # which step
@@ -1123,3 +1149,4 @@ class PlanRecord(Record):
     unbound: object = None  # the plan before its slots were filled (plan/serialize.py)
     manual_node: str | None = None  # of several nodes started by hand: which one, where they meet
     engine: Mapping[str, object] | None = None  # name, and what is submitted to what starts it
+    queue: Mapping[str, object] | None = None  # priority, count and kind of cards that it waits for

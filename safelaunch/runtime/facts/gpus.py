@@ -7,6 +7,7 @@ import re
 import shutil
 
 from safelaunch.runtime.facts import commands
+from safelaunch.runtime.monitor import gpu_sources
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,9 +26,6 @@ _COMMANDS = {
     "link_errors": ["nvlink", "-e"],
     "apps": [_APPS, "--format=csv"],
 }
-# on WSL it is not on the PATH of a login without a terminal
-_NVIDIA_SMI = ("/usr/bin/nvidia-smi", "/usr/lib/wsl/lib/nvidia-smi", "/opt/bin/nvidia-smi",
-               "/usr/local/nvidia/bin/nvidia-smi")  # fmt: skip
 _PROC = "/proc/driver/nvidia"
 # tools of other makers: where they are beside PATH, and what makes them list their devices
 _OTHERS = {
@@ -62,7 +60,7 @@ def cards() -> dict[str, Any]:
 
 def without_driver() -> dict[str, Any]:
     """Return the facts about GPUs that need no call of the driver."""
-    return {"proc": _proc(), "nvidia_smi": find("nvidia-smi", _NVIDIA_SMI), "said": {}}
+    return {"proc": _proc(), "nvidia_smi": find("nvidia-smi", gpu_sources.NVIDIA_SMI), "said": {}}
 
 
 def peer_access() -> dict[str, Any]:

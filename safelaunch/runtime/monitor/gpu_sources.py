@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 FIELDS = ("index", "uuid", "utilization.gpu", "memory.used", "memory.total", "power.draw")
 COLUMNS = ("util", "mem_mib", "mem_total_mib", "power_w")
+# on WSL it is not on the PATH of a login without a terminal
+NVIDIA_SMI = ("/usr/bin/nvidia-smi", "/usr/lib/wsl/lib/nvidia-smi", "/opt/bin/nvidia-smi",
+              "/usr/local/nvidia/bin/nvidia-smi")  # fmt: skip
 DRIVER_FILES = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg")  # /dev/dxg is WSL's
 # file of a GPU -> its column, and what its number is divided by (kernel, gpu/amdgpu/thermal.rst and
 # driver-misc.rst: percent, bytes, microwatts; newer boards have power1_input alone)
@@ -55,7 +58,7 @@ def find(environ: dict[str, str], root: str = "/") -> LoadSource | None:
 
 
 def _nvidia(environ: dict[str, str]) -> LoadSource | None:
-    path = _program("nvidia-smi", environ)
+    path = program("nvidia-smi", environ)
     if not path or not any(os.path.exists(file) for file in DRIVER_FILES):
         return None
     query = "--query-gpu=" + ",".join(FIELDS)
@@ -63,11 +66,9 @@ def _nvidia(environ: dict[str, str]) -> LoadSource | None:
 
 
 def _amd(environ: dict[str, str], root: str) -> LoadSource | None:
-    folder, grep = os.path.join(root, "sys/class/kfd/kfd/topology/nodes"), _program("grep", environ)
+    folder, grep = os.path.join(root, "sys/class/kfd/kfd/topology/nodes"), program("grep", environ)
     files: dict[str, tuple[str, int, int]] = {}  # path -> (index, column, divisor)
-    devices = [
-        _render_device(os.path.join(folder, name)) for name in sorted(names(folder), key=len)
-    ]
+    devices = [render_device(os.path.join(folder, name)) for name in sorted(names(folder), key=len)]
     for index, device in enumerate(filter(None, devices)):
         own = os.path.join(root, "sys/class/drm", device, "device")
         monitors = os.path.join(own, "hwmon")
@@ -80,7 +81,7 @@ def _amd(environ: dict[str, str], root: str) -> LoadSource | None:
     return LoadSource("amdgpu", [grep, "-H", "", *files], lambda text: _parse_files(text, files))
 
 
-def _render_device(node: str) -> str:
+def render_device(node: str) -> str:
     """Return the name below /sys/class/drm of a node; HIP counts the nodes with one, in order."""
     fields = read(os.path.join(node, "properties")).split()
     minor = dict(zip(fields[::2], fields[1::2])).get("drm_render_minor", "0")  # noqa: B905 - 3.8
@@ -99,7 +100,7 @@ def _parse_files(text: str, files: dict[str, tuple[str, int, int]]) -> Rows:
 
 
 def _npu(environ: dict[str, str], root: str) -> LoadSource | None:
-    path = _program("npu-smi", environ)
+    path = program("npu-smi", environ)
     return LoadSource("npu-smi", [path, "info"], parse_npu) if path and npus(root) else None
 
 
@@ -138,7 +139,7 @@ def number(cell: str) -> float | None:
     return value if 0 <= value < 1e9 else None  # noqa: PLR2004 - also not nan
 
 
-def _program(name: str, environ: dict[str, str]) -> str:
+def program(name: str, environ: dict[str, str]) -> str:
     """Return the path of a program on PATH; empty where it is not there."""
     folders = [folder for folder in environ.get("PATH", "").split(os.pathsep) if folder]
     paths = (os.path.join(folder, name) for folder in folders)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from safelaunch.runtime.records import Failure, RunRecord, ServiceStatus
 
 # keys of run.json, and the modules that read them
-TABLE = (("after", "earlier_runs"), ("services", "services"))
+TABLE = (("after", "earlier_runs"), ("queue", "cards"), ("services", "services"))
 
 
 class PreconditionFailed(Exception):  # noqa: N818 - not an error of the program

@@ -104,6 +104,7 @@ ADVICE = {
     "earlier-run": "look at the run before it with `safelaunch show`, and start this one again once"
     " that has succeeded",
     "service-failed": "`safelaunch logs --service NAME` shows its log",
+    "cards": "ask for fewer cards, or start on a machine with as many: `safelaunch gpus --host`",
     "scheduler": "read the reason that the scheduler gives: a setting of the job, a partition or a"
     " node has to change first",
     "gpu-hardware-ecc": "take the GPU out of `gpus:` and reset it (`nvidia-smi -q -d ECC`)",

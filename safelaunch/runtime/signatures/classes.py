@@ -162,6 +162,7 @@ _ROWS = (
     ),
     ("earlier-run", False, "a run that it waited for did not succeed", _SETUP),
     ("service-failed", True, "a service of the job has ended", "it starts again with the job"),
+    ("cards", False, "more cards than the machine has", _SETUP),
     ("scheduler", False, "the scheduler could not start the job, or not keep it", _SETUP),
     ("gpu-hardware-ecc", False, "a broken GPU: ECC, Xid", "it would run on the same GPU"),
     ("tracker-offline", False, "the experiment tracker is not reachable or not logged in", _SETUP),

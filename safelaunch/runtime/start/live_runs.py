@@ -39,6 +39,7 @@ class LiveRuns(Record):
     """The live runs of a machine at one moment."""
 
     live: Sequence[object] = ()  # id, name, and of the plan argv, GPUs, folders
+    cards: Sequence[object] = ()  # cards that other runs of the machine have: run, user, words
     digest: str = ""  # of the ids of all runs that were looked at, live or not
 
 
@@ -115,7 +116,22 @@ def look(home: str, but: str = "", *, is_locked: bool = False) -> LiveRuns:
             now = run_state.current_status(node_dir)
             if now.state in ("running", "pending") or now.alive:
                 live.append(_brief(run_id, node_dir, None if status is None else status.name))
-    return LiveRuns(live=live, digest=_digest(run_ids))
+    return LiveRuns(live=live, cards=_cards({*run_ids, but}), digest=_digest(run_ids))
+
+
+def _cards(own: set[str]) -> list[object]:
+    """Return the cards of runs that are none of this home's: of other users, mostly."""
+    from safelaunch.runtime.card_claims import claims, folder_path, users
+
+    try:
+        live = claims.live(folder_path(os.environ), with_queue=False)
+    except OSError:
+        return []
+    others = [claim for claim in live if claim.file.run not in own]
+    return [
+        {"run": c.file.run, "user": users.user_name(c.uid), "words": list(c.record.words)}
+        for c in others
+    ]
 
 
 def _folders(path: str) -> list[str]:

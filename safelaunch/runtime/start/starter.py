@@ -15,6 +15,7 @@ import time
 from types import MappingProxyType
 
 from safelaunch.runtime import PLACE, backends, claim, commands, processes, run_state
+from safelaunch.runtime.card_claims import folder_path
 from safelaunch.runtime.records import JobEnvironment, Process, Record, RunRecord, Status
 from safelaunch.runtime.start import live_runs, run_dir
 
@@ -64,6 +65,9 @@ def start(
     node_dir = run_dir.node_dir(run.id, run.node, home)
     if not os.path.isdir(run.cwd):
         raise FileNotFoundError(errno.ENOENT, "the working directory does not exist", run.cwd)
+    for request_ in (run.queue, run.cards):
+        if request_ is not None:
+            request_.folder = folder_path(environ)
     environ = without_own(environ)
     created: list[str] = []
     try:

@@ -46,6 +46,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from safelaunch.runtime.card_claims.claims import OwnClaim
     from safelaunch.runtime.messages.ends import Decision, NodeEnd
     from safelaunch.runtime.progress.artifacts import EarlierFiles
     from safelaunch.runtime.supervise.observer import Observer
@@ -101,6 +102,7 @@ class Supervisor:
         self.artifacts: EarlierFiles | None = None
         self.flaw = ""  # of a checkpoint that is newer than the whole ones
         self.preconditions = preconditions.load(run, node_dir)  # of the first attempt
+        self.cards: OwnClaim | None = None  # those that it has named, without a queue
         self.journal.open()
         number = self.engine.attempt
         self.journal.start_attempt(number)
@@ -146,6 +148,10 @@ class Supervisor:
 
     def _start_first(self) -> None:
         """Start the first attempt. Raises OSError, with nothing started."""
+        if self.run.cards is not None:
+            from safelaunch.runtime.card_claims import named
+
+            self.cards = named.claim(self.run, self.run.cards)
         first = AttemptRecord(resume_checkpoint=self.run.resume_checkpoint)
         script = os.path.join(self.dir, "launch.sh")
         try:
@@ -701,6 +707,8 @@ class Supervisor:
         if self.run.tree and is_last and not status.unkillable:
             self._settle_tree(self.run.tree)
         status.waiting = status.waits_for = None
+        if self.cards is not None:
+            self.cards.close()
 
     def _write_end(self) -> None:
         """Write the end, on a full disk again and again."""

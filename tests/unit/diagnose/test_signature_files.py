@@ -117,8 +117,8 @@ def test_a_root_has_a_step_to_take_for_every_class(records: Records) -> None:
         for record in records
         if record["role"] in ("root", "unknown", "late", "cascade")
     }
-    # no log says these: the scheduler does, or the record of another run
-    of_records = {"scheduler", "earlier-run", "service-failed", "preempted"}
+    # no log says these: the scheduler does, the record of another run, or the queue
+    of_records = {"scheduler", "earlier-run", "cards", "service-failed", "preempted"}
     told_otherwise = {classes.USER, "killed", "hang", "tokenizers-fork"} | of_records
     assert set(classes.TABLE) - roots - told_otherwise == set()
 
