@@ -57,6 +57,7 @@ class Slot(Enum):
     PACKAGE = "package"  # the folder of the package whose program the ranks run
     PROJECT = "project"  # the project's folder on a host; the plan of a node has it bound
     NODE_RANK = "node-rank"  # which node this is, where one script serves all
+    CARDS = "cards"  # the cards that the queue of the machine gives the run
 
     def __str__(self) -> str:
         return f"<{self.value}>"
@@ -701,6 +702,15 @@ class Supervision:
 
 
 @dataclass(frozen=True, slots=True)
+class CardQueue:
+    """What a run asks of the queue for the cards of its machine."""
+
+    priority: int = 0  # who has a higher one goes first
+    count: int = 0  # cards
+    kind: str = "cuda"  # of which kind: cuda, rocm or npu
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """What to run. Paths are absolute or relative to `workdir`."""
 
@@ -745,7 +755,11 @@ class Job:
     ray: Ray | None = None
     engine: str | None = None  # what chooses its machines: slurm, kubernetes, ray
     container: Container | None = None  # its own block
+<<<<<<< HEAD
     ray_cluster: bool = False  # whether a Ray is brought up on its nodes before the program
+=======
+    queue: CardQueue | None = None  # what it asks of the queue of its machine
+>>>>>>> edc7f3f2 (Wait for free cards with --queue, or queue in a job: which ones is known once it is the run's turn)
 
     @property
     def requests(self) -> Mapping[str, EngineBlock]:
@@ -932,7 +946,9 @@ class Plan:
     expected: Mapping[str, str] = field(default_factory=dict)  # that run's fingerprint
     manual_node: ManualStart | None = None  # of several nodes that are started by hand
     engine: EngineBlock | None = None  # what is asked of the engine that chooses the machines
+<<<<<<< HEAD
     services: tuple[Service, ...] = ()  # run beside the job
+    queue: CardQueue | None = None  # what is asked of the queue of the machine
     after: tuple[Dependency, ...] = ()  # what the first attempt waits for
 
 
@@ -945,3 +961,6 @@ class Service:
     needs: tuple[str, ...] = ()  # services that are ready before it starts
     port: int | None = None  # None: a free one
     on_exit: str = "fail"  # fail: the job fails with it; ignore
+=======
+    queue: CardQueue | None = None  # what is asked of the queue of the machine
+>>>>>>> edc7f3f2 (Wait for free cards with --queue, or queue in a job: which ones is known once it is the run's turn)

@@ -101,6 +101,7 @@ plan_options = _decorator(
     click.option(
         "--direct", is_flag=True, help="Start the ranks without the launcher (`start: direct`)."
     ),
+    click.option("--queue", is_flag=True, help="Wait until so many cards of the machine are free."),
     click.option(
         "--container", metavar="IMAGE", help="Run in a container of this image; `off`: in none."
     ),
@@ -168,6 +169,7 @@ def read_flags(options: dict[str, Any]) -> Flags:
         project_root=options.get("project_root"),
         smoke=options["smoke"],
         direct=options["direct"],
+        queue=options["queue"],
         engine=options.get("engine"),
         container=options["container"],
     )

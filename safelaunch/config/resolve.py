@@ -25,6 +25,7 @@ from safelaunch.config.supervision import (
     smoke_args,
 )
 from safelaunch.config.topology.nodes import read_topology
+from safelaunch.config.topology.queue import check_queue, read_queue
 from safelaunch.config.yaml_io.node import Node, mapping, overlay, scalar
 from safelaunch.config.yaml_io.reader import MAX_DEPTH, read_file
 from safelaunch.engines.slurm.options import FORCED_OPTIONS
@@ -74,6 +75,7 @@ class Flags(NamedTuple):
     remote: bool = False  # the job's hosts are others than this machine
     hosts: tuple[str, ...] = ()  # instead of the job's own
     direct: bool = False
+    queue: bool = False  # wait for free cards
     engine: str | None = None  # what chooses the machines: slurm, kubernetes, ray
     container: str | None = None  # the image that the job runs in, or off
     only_checked: bool = False  # a script that is missing is a finding, no error
@@ -240,6 +242,7 @@ def resolve(
     if flags.ladder is not None and profile is None:
         raise ConfigError("`--nccl-ladder` needs a profile", hint="--profile NAME")
     check_ladder(job.supervision.recovery, profile, tree)
+    check_queue(job.queue, job.origin("queue"), machines[0], profile, boxed=bool(job.container))
     if chosen is not None:
         values[chosen.name] = chosen.reader.for_profile(chosen.request, profile, values, origins)
         slurm, kubernetes, ray = (values.get(name) for name in ("slurm", "kubernetes", "ray"))
@@ -338,6 +341,9 @@ def _with_flags(tree: Node, flags: Flags, default_name: str) -> Node:
         tree = overlay(tree, mapping({"start": scalar("direct", origin)}, origin))
     if flags.container is not None:
         tree = _with_image(tree, flags.container)
+    if flags.queue and ((block := tree.get("queue")) is None or block.kind != "map"):
+        origin = Origin("--queue")
+        tree = overlay(tree, mapping({"queue": scalar("true", origin)}, origin))
     if flags.hosts:
         origin = Origin("--host")
         names = Node("list", origin, items=tuple(scalar(name, origin) for name in flags.hosts))
@@ -492,6 +498,7 @@ def _job(
         ray_cluster=values.get("ray_cluster", False),
         engine=engine,
         container=_container(values, paths),
+        queue=read_queue(values, origins, tree, topology, engine),
     )
     _check_names(job, tree)
     return job

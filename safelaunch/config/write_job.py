@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 _ORDER = (
     "name", "profile", "prefix", "launcher", "version", "script", "module", "command", "args",
-    "processes", "gpus", "nodes", "node_rank", "mixed_precision", "launcher_args", "python", "venv",
+    "processes", "gpus", "queue", "nodes", "node_rank", "mixed_precision", "launcher_args",
+    "python", "venv",
     "conda", "conda_root", "python_options", "workdir", "max_duration", "setup", "log", "env",
     "env_from",
 )  # fmt: skip

@@ -15,6 +15,7 @@ from safelaunch.errors import ConfigError
 from safelaunch.launchers import Command, Launch, Rendezvous, common
 from safelaunch.launchers.flag_table import PASTED_LINE, FlagTable, check_flags, flag_values
 from safelaunch.model import EnvVar, Job, Origin, PlanWarning, Slot, Word, text
+from safelaunch.runtime.units import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -157,6 +158,14 @@ def _gpu_flags(job: Job, flags: Mapping[str, str], gpus: tuple[str, ...]) -> lis
             where=job.origin("launcher_args"),
             hint="gpus: [...] with the GPUs that are left",
         )
+    if job.queue is not None:
+        if len(gpus) < job.queue.count:
+            raise ConfigError(
+                f"{quantity(len(gpus), 'process')} on {job.queue.count} cards of the queue",
+                where=job.origin("processes"),
+                hint=f"deepspeed starts a process on each: gpus: {len(gpus)}",
+            )
+        return ["--include", text("localhost:", Slot.CARDS)]
     if gpus:
         return ["--include", "localhost:" + ",".join(gpus)]
     return [] if is_open else ["--num_gpus", job.topology.count()]

@@ -43,7 +43,8 @@ _OTHER_TOOLS = re.compile(
 
 _JOB = frozenset((
     "extends", "name", "profile", "prefix", "launcher", "version", "script", "module", "command",
-    "args", "processes", "gpus", "nodes", "node_rank", "hosts", "mixed_precision", "launcher_args",
+    "args", "processes", "gpus", "queue", "nodes", "node_rank", "hosts", "mixed_precision",
+    "launcher_args",
     "start", "peer_grace", "preload", "python", "python_options", "venv", "conda", "conda_root",
     "workdir", "pythonpath", "env", "env_from", "inherit", "setup", "log", "force", "capture",
     "logs", "log_cap", "max_duration", "progress", "success", "hang", "recovery", "sync", "assets",

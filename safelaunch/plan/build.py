@@ -113,6 +113,7 @@ def make_plan(resolved: Resolved) -> Plan:
         manual_node=_manual_node(job, nodes[0]) if job.starts_one_node else None,
         engine=job.request,
         services=tuple(_service(service) for service in resolved.services),
+        queue=job.queue and replace(job.queue, kind=_kind(resolved)),
     )
 
 
@@ -126,6 +127,10 @@ def _service(service: ResolvedService) -> Service:
         port=keys.get("port"),
         on_exit=keys.get("on_exit", "fail"),
     )
+
+
+def _kind(resolved: Resolved) -> str:
+    return resolved.profile.accelerator if resolved.profile else "cuda"
 
 
 def _manual_node(job: Job, node: NodePlan) -> ManualStart:
@@ -393,7 +398,19 @@ def _node(
 def _gpus(job: Job, accelerator: Accelerator) -> Sequence[EnvVar]:
     """Return the variable that shows a job the GPUs that it names."""
     value = ",".join(job.gpus)
+    if job.queue is not None:
+        return _cards(job.origin("queue"), accelerator)
     return [EnvVar(accelerator.devices, value, job.origin("gpus"))] if value else []
+
+
+def _cards(origin: Origin, accelerator: Accelerator) -> Sequence[EnvVar]:
+    """Return the variables that show a job the cards which the queue gives it."""
+    why = "the cards that the queue of the machine gives it"
+    variables = [EnvVar(accelerator.devices, text(Slot.CARDS), origin, why=why)]
+    if accelerator.tool == "nvidia-smi":
+        why = "the queue numbers the cards as nvidia-smi does"
+        variables.append(EnvVar("CUDA_DEVICE_ORDER", "PCI_BUS_ID", origin, why=why))
+    return variables
 
 
 def _check_preload(job: Job) -> None:

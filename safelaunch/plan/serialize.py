@@ -42,6 +42,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         **({"manual_node": str(plan.manual_node)} if plan.manual_node else {}),
         **({"engine": _engine(plan)} if plan.engine else {}),
         **({"after": [_plain(dependency) for dependency in plan.after]} if plan.after else {}),
+        **({"queue": _plain(plan.queue)} if plan.queue else {}),
         **({"services": [_service(service) for service in plan.services]} if plan.services else {}),
     }
 

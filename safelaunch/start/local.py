@@ -55,7 +55,7 @@ def start(
     report, versions = machine_report(node, caller, probe)
     facts = preflight.facts(node, report, run_id)
     choice = newest_checkpoint(plan, caller)
-    late = late_values.of_waiting(choice.plan, run_id, waits=caller.waits or bool(plan.services))
+    late = late_values.of_waiting(choice.plan, run_id, waits=caller.waits)
     facts |= {**choice.facts(0, report.home), **late}
     request = start_request(
         choice.plan,

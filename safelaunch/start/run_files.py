@@ -22,7 +22,7 @@ from safelaunch.runtime.records import ManualNode, PeersAddress, PlanRecord, Run
 from safelaunch.runtime.start.placeholders import UNBOUND
 from safelaunch.runtime.supervise.ending.words import SCRIPT as END_SCRIPT
 from safelaunch.script import end_script
-from safelaunch.start import preflight, resume
+from safelaunch.start import card_requests, preflight, resume
 from safelaunch.start.scripts import restart_scripts
 
 if TYPE_CHECKING:
@@ -57,14 +57,17 @@ class StartRequest(NamedTuple):
     def unbound(self, late: Mapping[Slot, str]) -> StartRequest:
         """Return a request whose files are filled in later; plan.json is there at once too.
 
-        `show` and `rerun` read that while the run waits.
+        `show` and `rerun` read that while the run waits. Without such values it is the same.
         """
+        if not late:
+            return self
         plan_json = self.plan_json
         for slot, placeholder in late.items():
             plan_json = plan_json.replace(placeholder.encode(), str(slot).encode())
         files = [[f"{UNBOUND}/{name}", size] for name, size in self.words["files"]]
         files.append([PlanRecord.FILE, len(plan_json)])
         words = {**self.words, "files": files}
+        self.run.placeholders = {slot.value: text for slot, text in late.items()}
         return self._replace(words=words, data=(*self.data, plan_json), plan_json=plan_json)
 
 
@@ -181,6 +184,9 @@ def _run_record(
     record.safelaunch = __version__
     record.after = caller.earlier_runs(rank)
     record.group, record.step = caller.group or None, caller.step or None
+    record.queue, record.cards = card_requests.requests(plan, node, record.gpus, environ)
+    if record.queue is not None:
+        record.gpus = []  # none until it has waited
     return record
 
 

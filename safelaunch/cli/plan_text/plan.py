@@ -19,7 +19,7 @@ from safelaunch.environ import removals
 from safelaunch.errors import ConfigError
 from safelaunch.model import Hang
 from safelaunch.plan import direct
-from safelaunch.runtime.units import job_duration
+from safelaunch.runtime.units import job_duration, quantity
 from safelaunch.script import paste_line, quote, rank_words, with_home_as_text
 
 if TYPE_CHECKING:
@@ -117,6 +117,7 @@ def _print_for_people(plan: Plan) -> None:
     if plan.log is not None:
         click.echo(f"\nlog, beside the run's own: {plan.log}")
     _print_dependencies(plan)
+    _print_queue(plan)
     print_supervision(plan)
     _print_ending(plan)
     _print_assets(plan)
@@ -130,6 +131,13 @@ def _print_services(plan: Plan) -> None:
         from safelaunch.cli.plan_text.services import print_services
 
         print_services(plan)
+
+
+def _print_queue(plan: Plan) -> None:
+    if plan.queue is not None:
+        priority = f" (priority {plan.queue.priority})" if plan.queue.priority else ""
+        cards = quantity(plan.queue.count, "free card")
+        click.echo(f"\nqueue: waits for {cards} of the machine{priority}")
 
 
 def _shown_nodes(plan: Plan) -> tuple[NodePlan, ...]:

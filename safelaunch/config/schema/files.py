@@ -18,6 +18,7 @@ from safelaunch.config.schema.blocks import (
     SlurmType,
 )
 from safelaunch.config.schema.ending.keys import END_KEYS, HOST_END_KEYS
+from safelaunch.config.schema.engines.card_queue import QueueType
 from safelaunch.config.schema.engines.kubernetes import KUBERNETES_TYPE
 from safelaunch.config.schema.engines.ray import RAY_TYPE
 from safelaunch.config.schema.env_types import EnvType, ProfileEnvType
@@ -181,6 +182,7 @@ JOB = Schema(
         Key("args", ArgsType(), "arguments of the program: a mapping or a list"),
         Key("processes", Count(), "processes per node"),
         Key("gpus", GpuSet(), "GPUs per node: auto, a count, or a list"),
+        Key("queue", QueueType(), "wait until so many cards of the machine are free"),
         Key("nodes", Count(), "number of machines; several need hosts, node_rank or --on"),
         Key("node_rank", Count(0), "which node this machine is, to start each node by hand"),
         Key("hosts", ListOf(HOST_NAME, "hosts"), "the machines, in rank order"),

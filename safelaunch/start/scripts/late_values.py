@@ -24,7 +24,9 @@ def of_waiting(plan: Plan, run_id: str, *, waits: bool) -> dict[Slot, str]:
     A port that is free at the start may be another's after a wait. Of several nodes the rendezvous
     has been agreed on by then.
     """
+    waits = waits or plan.queue is not None or bool(plan.services)
     slots = [Slot.PORT] if waits and len(plan.nodes) == 1 else []
+    slots += [Slot.CARDS] if plan.queue is not None else []
     return placeholders(plan, run_id, [*slots, *late_values(plan)])
 
 
