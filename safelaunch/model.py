@@ -755,11 +755,8 @@ class Job:
     ray: Ray | None = None
     engine: str | None = None  # what chooses its machines: slurm, kubernetes, ray
     container: Container | None = None  # its own block
-<<<<<<< HEAD
     ray_cluster: bool = False  # whether a Ray is brought up on its nodes before the program
-=======
     queue: CardQueue | None = None  # what it asks of the queue of its machine
->>>>>>> edc7f3f2 (Wait for free cards with --queue, or queue in a job: which ones is known once it is the run's turn)
 
     @property
     def requests(self) -> Mapping[str, EngineBlock]:
@@ -946,7 +943,6 @@ class Plan:
     expected: Mapping[str, str] = field(default_factory=dict)  # that run's fingerprint
     manual_node: ManualStart | None = None  # of several nodes that are started by hand
     engine: EngineBlock | None = None  # what is asked of the engine that chooses the machines
-<<<<<<< HEAD
     services: tuple[Service, ...] = ()  # run beside the job
     queue: CardQueue | None = None  # what is asked of the queue of the machine
     after: tuple[Dependency, ...] = ()  # what the first attempt waits for
@@ -961,6 +957,3 @@ class Service:
     needs: tuple[str, ...] = ()  # services that are ready before it starts
     port: int | None = None  # None: a free one
     on_exit: str = "fail"  # fail: the job fails with it; ignore
-=======
-    queue: CardQueue | None = None  # what is asked of the queue of the machine
->>>>>>> edc7f3f2 (Wait for free cards with --queue, or queue in a job: which ones is known once it is the run's turn)

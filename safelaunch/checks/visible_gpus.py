@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from safelaunch import environ
 from safelaunch.checks.answers import NotKnown
 from safelaunch.checks.job_options import inherited_environ
+from safelaunch.model import Slot, Template
 from safelaunch.runtime.start.accelerators import ACCELERATORS, select, split_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from safelaunch.checks.context import HostContext
+    from safelaunch.model import EnvVar
     from safelaunch.runtime.start.accelerators import Accelerator, Selected
 
 Gpu = dict[str, Any]  # an entry of `gpus.cards` of the facts
@@ -140,13 +142,18 @@ def setting(host: HostContext, name: str) -> tuple[str | None, str]:
     """Return the value that a variable will have in the job, and what sets it; None: not set."""
     if host.node is None:
         return None, ""
-    if name in host.node.env:
+    if name in host.node.env and not is_late(host.node.env[name]):
         var = host.node.env[name]
         return (None if var.value is None else str(var.value)), str(var.origin)
     if host.node.keep is not None and not environ.matches(name, host.node.keep):
         return None, ""
     origin = "your environment" if host.is_local else "the host's environment"
     return inherited_environ(host).get(name), origin
+
+
+def is_late(var: EnvVar) -> bool:
+    """Whether the queue of the machine gives a variable its value, once it is the run's turn."""
+    return isinstance(var.value, Template) and Slot.CARDS in var.value.parts
 
 
 def needs_gpu(host: HostContext) -> bool | None:

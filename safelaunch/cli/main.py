@@ -46,6 +46,7 @@ COMMANDS = {
     "import": ("start.import_script", "Turn the launches of a shell script into job files."),
     "hosts": ("hosts.hosts", "List, test and add the machines that jobs can run on."),
     "facts": ("info.facts", "Show hardware and software of this machine or of hosts."),
+    "gpus": ("info.gpus", "Show the cards of this machine or of hosts, who has them, who waits."),
     "profiles": ("info.profiles", "List hardware profiles, or show one with the reasons."),
     "launchers": ("info.launchers", "List launchers."),
     "schema": ("info.schema", "Print a JSON Schema of job, profile or hosts files."),

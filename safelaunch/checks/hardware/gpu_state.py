@@ -184,6 +184,8 @@ def _unused_gpus(host: HostContext, used: set[str], needed: int) -> str | None:
 )
 def sets(host: HostContext) -> Answer | None:
     """Whether no live run of safelaunch uses GPUs of this job: a trainer and its server, say."""
+    if host.job.queue is not None:  # which chooses free ones
+        return None
     needed = visible_gpus.needs_device(host)
     own = _indices(host, visible_gpus.visible_devices(host)[0])
     if needed is False or (own is None and needed is None):
@@ -196,6 +198,12 @@ def sets(host: HostContext) -> Answer | None:
         if shared:
             name = f"`{run['name']}`" if run["name"] else run["id"]
             clashes.append(f"{name} ({run['id']}) has {', '.join(shared)}")
+    for claim in host.answer("runs").get("cards") or ():
+        others = visible_gpus.as_indices(host, claim["words"])
+        shared = sorted(others if own is None else others & own)
+        used |= others
+        if shared:
+            clashes.append(f"{claim['run']} of {claim['user']} has {', '.join(shared)}")
     if not clashes:
         return None
     free = _unused_gpus(host, used, len(own) if own is not None else host.plan.processes or 1)

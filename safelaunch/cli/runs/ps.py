@@ -182,6 +182,9 @@ class _RunRow:
     def progress(self, width: int) -> str:
         """Return the progress; without a supervisor with the time of its last report."""
         status = self.status
+        if status.waits_for:
+            text = f"waits for {status.waits_for}"
+            return text if len(text) <= width else text[: width - 3] + "..."
         state = "waiting" if is_waiting(status) else status.state
         if status.as_of is None:
             is_late = is_hang_suspected(status)

@@ -6,17 +6,23 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from safelaunch.cli import plan_options as shared
+from safelaunch.cli.output import say
 from safelaunch.cli.plan_text.dry_run import print_plans, print_steps
 from safelaunch.cli.plan_text.plan import resolve_target
 from safelaunch.config.hosts_file import reader as hosts_file
 from safelaunch.config.resolve import SeveralJobs, resolve_steps
 from safelaunch.errors import ConfigError
 from safelaunch.runs import store
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from safelaunch.config.resolve import Flags
 
 DEFAULT = "safelaunch.yaml"  # the job file, where none is named
 
@@ -25,6 +31,9 @@ DEFAULT = "safelaunch.yaml"  # the job file, where none is named
 @click.argument("job", nargs=-1, type=click.Path(), metavar="[JOB.yaml] [-- LINE...]")
 @click.option(
     "--host", "hosts", multiple=True, metavar="NAME", help="Where; several times for several nodes."
+)
+@click.option(
+    "--group", metavar="NAME", help="With --queue: the host of this group that has room first."
 )
 @shared.plan_options
 @shared.start_options
@@ -59,6 +68,8 @@ def command(job: tuple[str, ...], **options: Any) -> int:
     own = hosts_file.default_path(home)
     flags = shared.read_flags(options)
     flags = flags._replace(remote=True, hosts=options["hosts"], hosts_file=flags.hosts_file or own)
+    if options["group"] is not None:
+        flags = _on_host_of_group(flags, files, line, options)
     if shared.is_print_only(options):
         try:
             return print_plans(("",), lambda _: resolve_target(files, line, flags), options)
@@ -73,6 +84,34 @@ def command(job: tuple[str, ...], **options: Any) -> int:
     from safelaunch.cli.start.targets.remote import start
 
     return start(resolved, options)
+
+
+def _on_host_of_group(
+    flags: Flags, files: Sequence[str], line: Sequence[str], options: dict[str, Any]
+) -> Flags:
+    """Return the flags with the host of the group on which the run begins first."""
+    group = options["group"]
+    if flags.hosts:
+        raise ConfigError("`--group` and `--host` together", hint="give one")
+    listed = (
+        None
+        if flags.hosts_file is None
+        else hosts_file.load_file(flags.hosts_file, flags.hosts_file)
+    )
+    members = () if listed is None else listed.groups.get(group, ())
+    if not members:
+        hint = f"`groups: {{{group}: [gpu1, gpu2]}}` in the hosts file; one host: --host {group}"
+        raise ConfigError(f"no group `{group}` in the hosts file", where="--group", hint=hint)
+    job = resolve_target(files, line, flags._replace(hosts=members[:1])).job
+    if job.queue is None:
+        raise ConfigError("`--group` without `--queue`", hint="add --queue; or --host NAME")
+    if shared.is_print_only(options):  # which asks no host
+        say(f"note: as for the first host of {group}; a start takes the one that has room first")
+        return flags._replace(hosts=members[:1])
+    from safelaunch.cli.start.targets.group import choose
+
+    path = os.path.abspath(options["hosts_file"]) if options["hosts_file"] else None
+    return flags._replace(hosts=(choose(group, path, job.queue.count),))
 
 
 def _only_job() -> str:

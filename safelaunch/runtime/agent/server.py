@@ -34,6 +34,7 @@ SERVICES = {
     "start": "agent.start",
     "runs": "agent.runs",
     "events": "agent.events",
+    "cards": "agent.cards",
     "network": "agent.network",
     "shared": "agent.shared_filesystem",
     "facts": "facts.probe",
