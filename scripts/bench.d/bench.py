@@ -20,6 +20,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from bad_input import bad_input
+from card_queue import card_queue
 from check import check
 from complaints import complaints
 from diagnose import diagnose
@@ -188,6 +189,7 @@ SUBJECTS: dict[str, Callable[[], Iterator[Row]]] = {
     "fuzz": fuzz,
     "ps": ps,
     "matrix": matrix,
+    "queue": card_queue,
     "slurm": slurm,
     "flood": flood,
     "sync": sync,

@@ -53,6 +53,12 @@ def matrix() -> Iterator[Row]:
         [(str(case), kills.run_case, case) for case in kills.DIRECT],
         KILLS_AT_A_TIME,
     )
+    queue = tests("support.faults.queue_kills")
+    yield case_row(
+        "kill matrix of runs in the queue for cards: the same signals to client and supervisor",
+        [(str(case), queue.run_case, case) for case in queue.CASES],
+        KILLS_AT_A_TIME,
+    )
     direct_cascade = partial(cascade.one_cascade, by="direct")
     ranks = [random.randrange(cascade.RANKS) for _ in range(CASCADES)]  # noqa: S311 - no secret
     yield case_row(

@@ -75,6 +75,7 @@ class Place:
         self.env |= {
             "HOME": str(self.user),
             "SAFELAUNCH_HOME": str(self.home),
+            "SAFELAUNCH_CARDS": str(root / "cards"),
             "TERM": "xterm-256color",
             "LC_ALL": "C.UTF-8",
         }
