@@ -27,7 +27,8 @@ def requests(
         words = {n: node.env[n].value for n in DEVICE_VARIABLES if n in node.env}
         planned = {n: None if word is None else str(word) for n, word in words.items()}
         kind = kind_of(planned or {n: environ_.get(n) for n in DEVICE_VARIABLES})
-        return None, CardRequest(kind=kind) if gpus else None
+        takes_all = gpus is None and node.processes is None  # `gpus: auto`
+        return None, CardRequest(kind=kind) if gpus or takes_all else None
     inherited = {
         name: environ_[name]
         for name in DEVICE_VARIABLES

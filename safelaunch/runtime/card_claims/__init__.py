@@ -13,6 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+ALL = "all"  # in place of words: a run without a choice of cards takes all that it sees
 MAX_PRIORITY = 999  # and as much below zero
 # /dev/shm would do as well, but systemd empties it when a user logs out; it leaves locked files of
 # /tmp alone

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from safelaunch.runtime.card_claims import claims
+from safelaunch.runtime.card_claims import ALL, claims
 from safelaunch.runtime.records import CardClaim, CardRequest, RunRecord
 
 TYPE_CHECKING = False
@@ -20,14 +20,15 @@ def claim(run: RunRecord, request: CardRequest) -> OwnClaim | None:
 
     Another claim of the same cards stays: the checks before the start say so.
     """
-    if not run.gpus:
+    words = [ALL] if run.gpus is None else list(run.gpus)
+    if not words:
         return None
     record = CardClaim(
         run=run.id,
         node=run.node,
         pid=os.getpid(),
         kind=request.kind,
-        words=list(run.gpus),
+        words=words,
         since=time.time(),
     )
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from safelaunch.runtime.card_claims import claims, folder_path, users
+from safelaunch.runtime.card_claims import ALL, claims, folder_path, users
 from safelaunch.runtime.cards import inventory
 from safelaunch.runtime.records import Record
 
@@ -96,7 +96,8 @@ def keys_of_owners(live: Iterable[Claim], cards: Sequence[MachineCard]) -> dict[
         keys = list(record.cards)
         if not keys:
             same = [card for card in cards if card.kind == record.kind]
-            keys = [card.key for card in inventory.matching(same, record.words)]
+            named = cards if ALL in record.words else inventory.matching(same, record.words)
+            keys = [card.key for card in named]
         for key in keys:
             owners.setdefault(key, []).append(claim)
     return owners

@@ -13,6 +13,8 @@ import pytest
 from support.workspace import wait_for
 
 from safelaunch.runtime.card_claims import claims, folder_path, named
+from safelaunch.runtime.cards import report
+from safelaunch.runtime.cards.inventory import MachineCard
 from safelaunch.runtime.records import CardClaim, CardRequest, RunRecord
 
 if TYPE_CHECKING:
@@ -164,6 +166,12 @@ def test_named_cards_are_claimed_without_waiting_and_a_start_goes_on_where_that_
     assert own is not None
     assert list(claims.live(folder)[0].record.words) == ["0", "3"]
     own.close()
+    every = named.claim(RunRecord(id="run-2"), CardRequest(folder=folder))  # `gpus: auto`
+    assert every is not None
+    machine = [MachineCard(f"rocm:{at}", str(at), "rocm") for at in range(2)]
+    assert list(report.keys_of_owners(claims.live(folder), machine)) == ["rocm:0", "rocm:1"]
+    every.close()
+    assert named.claim(RunRecord(id="run-3", gpus=[]), CardRequest(folder=folder)) is None
     assert named.claim(run, CardRequest(folder=os.path.join(folder, "no", "such"))) is None
     with claims.locked_folder(folder, 1.0):
         assert named.claim(run, CardRequest(folder=folder)) is None
