@@ -140,10 +140,10 @@ class Control:
         if why == SMOKE:
             steps = run.success.min_steps if run.success else None
             return f"smoke run, min_steps of {steps} reached"
-        if why == SERVICE:
-            return "a service of the job has ended"
-        if why == "hang":
-            return f"it hangs (hang.action is {run.hang.action if run.hang else None})"
+        if why in (SERVICE, "hang"):
+            action = run.hang.action if run.hang else None
+            of_hang = f"it hangs (hang.action is {action})"
+            return of_hang if why == "hang" else "a service of the job has ended"
         return f"stopped by {self.stop_origin() or why}"
 
     def is_late(self) -> bool:
