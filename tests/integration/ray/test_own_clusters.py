@@ -31,6 +31,7 @@ pytestmark = [
 WHY_NOT = network_namespaces.why_not()
 needs_network = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
 
+LIMIT = 300.0  # seconds for a command: a busy machine takes 40 to start Ray
 ACTORS = """
 import os, ray, time
 ray.init()
@@ -58,7 +59,7 @@ def job(place: Place, program: str, **keys: Any) -> str:
 
 
 def await_places(log: Path) -> None:
-    wait_for(lambda: log.exists() and "places [" in log.read_text(), "answer of all actors")
+    wait_for(lambda: log.exists() and "places [" in log.read_text(), "answer of all actors", LIMIT)
 
 
 def part_of_ray(run: str, name: str, address: str = "") -> int:
@@ -76,7 +77,7 @@ def folders() -> set[str]:
 
 def test_a_program_gets_a_ray_with_the_gpus_of_its_job_and_none_is_left(place: Place) -> None:
     before = folders()
-    place.cli("run", "--follow", job(place, ACTORS))
+    place.cli("run", "--follow", job(place, ACTORS), timeout=LIMIT)
     run = str(place.json("show")["id"])
     output = place.cli("logs", run).stdout
     assert ", GPU 2" in output
@@ -91,7 +92,7 @@ def test_a_raylet_that_is_killed_is_the_cause_and_a_restart_has_a_new_ray(place:
     await_places(place.node(run) / "logs/attempt-1/combined.log")
     raylet = part_of_ray(run, "raylet")
     os.kill(raylet, signal.SIGKILL)
-    place.cli("wait", run)
+    place.cli("wait", run, timeout=LIMIT)
     first, second = place.json("show", run)["attempts"]
     assert (first["class"], first["what"]) == (
         "ray-node-dead",
@@ -103,7 +104,7 @@ def test_a_raylet_that_is_killed_is_the_cause_and_a_restart_has_a_new_ray(place:
 
 def test_a_program_that_fails_is_the_cause_and_its_ray_ends(place: Place) -> None:
     run = str(place.json("run", job(place, ACTORS + "raise ValueError('bad batch 17')\n"))["id"])
-    place.cli("wait", run, code=1)
+    place.cli("wait", run, code=1, timeout=LIMIT)
     failure = place.json("show", run)["failure"]
     assert (failure["rank"], failure["what"]) == (0, "ValueError: bad batch 17")
     assert processes.marked(run) == {}
@@ -138,7 +139,9 @@ def test_a_program_on_the_first_of_two_machines_has_the_gpus_of_both(
     place: Place, net: Lan
 ) -> None:
     place.ssh_config(net.ssh_config())
-    screen = place.cli("remote", *BOTH, "--follow", job(place, ACTORS, nodes=2)).stdout
+    screen = place.cli(
+        "remote", *BOTH, "--follow", job(place, ACTORS, nodes=2), timeout=LIMIT
+    ).stdout
     for number in (1, 2):
         assert screen.count(f"('{net.address(number)}', 'plan', '") == 2
     assert f"joins the Ray of node 0 at {net.address(1)}:" in screen
@@ -156,7 +159,7 @@ def test_a_raylet_that_is_killed_on_the_second_machine_is_the_cause_there(
     await_places(node(net, run, 0) / "logs/attempt-1/combined.log")
     # as the `ray stop` of another run would
     os.kill(part_of_ray(run, "raylet", f"node_ip_address={net.address(2)}"), signal.SIGTERM)
-    place.cli("wait", run, code=1)
+    place.cli("wait", run, code=1, timeout=LIMIT)
     failure = place.json("show", run)["failure"]
     assert (failure["class"], failure["host"], failure["rank"]) == ("ray-node-dead", "gpu2", None)
     assert failure["what"].startswith("Ray's raylet (pid ")
@@ -181,7 +184,7 @@ def test_a_job_of_slurm_has_a_ray_in_its_allocation_which_ends_with_it(
     place.env |= {"SLURM_CONF": str(slurm.config), "PATH": slurm.environ["PATH"]}
     block = {"cpus_per_task": 1, "mem": "4000MiB", "time": "10m"}
     name = job(place, ACTORS, nodes=2, gpus=1, profile=None, slurm=block)
-    screen = place.cli("run", "--on", "slurm", "--follow", name).stdout
+    screen = place.cli("run", "--on", "slurm", "--follow", name, timeout=LIMIT).stdout
     assert "Ray is up, 2 nodes (" in screen
     assert "CPU 2, GPU 2" in screen
     assert screen.count("'plan', '") == 2
