@@ -76,8 +76,12 @@ def option_names(option: SbatchOption) -> Iterator[str]:
 
 def has_dependency(block: Slurm) -> bool:
     """Whether the options make the job wait for another one."""
-    words = [option.words[0] for option in block.options]
-    return any(re.match(r"--dep|-[HhkOQRsvVW]*d", word) is not None for word in words)
+    return any(map(is_dependency, block.options))
+
+
+def is_dependency(option: SbatchOption) -> bool:
+    """Whether an option makes the job wait for another one."""
+    return re.match(r"--dep|-[HhkOQRsvVW]*d", option.words[0]) is not None
 
 
 def check_options(block: Slurm, *, forced: bool) -> None:

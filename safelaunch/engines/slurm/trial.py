@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from safelaunch.engines.slurm.batch_script import sbatch_script, submit_line
 from safelaunch.engines.slurm.directives import directives
+from safelaunch.engines.slurm.options import is_dependency
 from safelaunch.engines.submission import PLACEHOLDERS, Submission
 from safelaunch.model import Plan, Slurm, Topology
 from safelaunch.runtime.engines.slurm import NAME
@@ -20,8 +22,15 @@ _OF_NODES = (
 
 
 def trial_request(plan: Plan, *, is_quick: bool = False) -> dict[str, Any]:
-    """Return the request of runtime/engines/slurm/trial.py for a plan."""
+    """Return the request of runtime/engines/slurm/trial.py for a plan.
+
+    Without what it waits for: `--test-only` refuses a dependency that is not met yet, in the words
+    for one that never can be.
+    """
     block = plan.engine
+    if isinstance(block, Slurm):
+        block = replace(block, options=tuple(o for o in block.options if not is_dependency(o)))
+        plan = replace(plan, engine=block, after=())
     script = sbatch_script(plan, Submission("check", "/tmp", "python3"))  # noqa: S108 - not used
     return {
         "engine": NAME,

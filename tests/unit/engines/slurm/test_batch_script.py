@@ -14,6 +14,7 @@ from support.project import TORCHRUN, Project
 from safelaunch.config.resolve import Flags
 from safelaunch.engines.slurm.batch_script import sbatch_script, submit_line
 from safelaunch.engines.slurm.directives import directives
+from safelaunch.engines.slurm.trial import trial_request
 from safelaunch.engines.submission import Submission
 from safelaunch.runtime.engines.exit_codes import REQUEUE
 from safelaunch.script import quote_directive
@@ -254,3 +255,15 @@ def test_the_line_that_submits_a_script(keys: str, words: list[str], project: Pr
     plan = project.plan(f"{TORCHRUN}slurm: {{{keys}}}\n", SLURM)
     assert list(submit_line(plan, "b.sh")) == words
     assert list(submit_line(plan, "b.sh", test_only=True)) == [*words[:-1], "--test-only", "b.sh"]
+
+
+def test_slurm_is_asked_about_a_job_without_what_it_waits_for(project: Project) -> None:
+    # --test-only: "Job dependency problem", also of one that will be met (22.05)
+    block = 'slurm: {options: ["--dependency=afterok:7", "--mail-type=END", -d, "afterok:8"]}\n'
+    request = trial_request(project.plan(TORCHRUN + block, SLURM))
+    text = " ".join([*request["submit"], request["script"]])
+    assert ("afterok" in text, "invalid-dep" in text, "--mail-type=END" in text) == (
+        False,
+        False,
+        True,
+    )
