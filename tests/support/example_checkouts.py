@@ -28,10 +28,17 @@ class Example(NamedTuple):
     folders: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()  # files that the job extends
     options: tuple[str, ...] = ()  # of its start
+    has_steps: bool = False  # several jobs one after another
 
 
 EXAMPLES = {
     "digits": Example("examples/digits/digits.yaml", ("scripts/train.py",)),
+    "digits-steps": Example(
+        "examples/digits/steps.yaml",
+        ("scripts/train.py", "scripts/export.py", "scripts/evaluate.py"),
+        beside=("examples/digits/digits.yaml",),
+        has_steps=True,
+    ),
     "companionguard": Example("examples/companionguard/train.yaml", ("scripts/train_ppo.py",)),
     "lightrft-grpo": Example(
         "examples/lightrft/grpo.yaml", ("examples/gsm8k_geo3k/train_colocate.py",)

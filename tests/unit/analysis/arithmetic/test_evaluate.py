@@ -16,7 +16,7 @@ from safelaunch.analysis.arithmetic import (
     subject_of,
 )
 from safelaunch.analysis.arithmetic.option_values import options_from_words
-from safelaunch.config.resolve import Flags, resolve_file
+from safelaunch.config.resolve import Flags, resolve_file, resolve_steps
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -171,12 +171,15 @@ def test_the_examples_of_real_systems_have_no_problem(path: Path, tmp_path: Path
     for other in path.parent.glob("*.yaml"):
         (tmp_path / other.name).write_text(other.read_text("utf-8"))
     whole = "".join(other.read_text("utf-8") for other in tmp_path.glob("*.yaml"))
-    for name in re.findall(r"^script: (\S+)", whole, re.MULTILINE):
+    for name in re.findall(r"^ *script: (\S+)", whole, re.MULTILINE):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     engine = "slurm" if path.stem == "slurm" else None
-    job = resolve_file(path.name, Flags(engine=engine), str(tmp_path)).job
-    assert list(find_problems(subject_of(job))) == []
+    flags = Flags(engine=engine)
+    _, steps = resolve_steps(path.name, flags, str(tmp_path))
+    jobs = [step.resolved.job for step in steps]
+    for job in jobs or [resolve_file(path.name, flags, str(tmp_path)).job]:
+        assert list(find_problems(subject_of(job))) == []
 
 
 # formulas against the programs' own
