@@ -129,9 +129,11 @@ def test_steps_after_one_whose_supervisor_was_killed_do_not_begin_and_can_be_run
         lambda: "processes are left" in str(place.json("show", last).get("waits_for")),
         "a wait for what is left",
     )
+    wait_for(
+        lambda: _states(place.json("show", group))[1:] == ["failed"] * 2, "an end of both steps"
+    )
     place.cli("stop", group)
     ends = place.json("show", group)
-    assert [step["state"] for step in ends["steps"]][1:] == ["failed", "failed"]
     assert "ended: lost" in ends["steps"][1]["failure"]["what"]
     assert place.json("wait", last)["state"] == "succeeded"
     place.write("go", "")
