@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _ORDER = ("running", "unknown", "pending", "lost", "failed", "stopped", "succeeded")
 
 
-class Member(NamedTuple):
+class StepRun(NamedTuple):
     """A run of a group, and which step it is."""
 
     run: Run
@@ -27,7 +27,7 @@ class RunGroup(NamedTuple):
     """Runs that were started together, each after those that it waits for."""
 
     id: str
-    members: tuple[Member, ...]
+    members: tuple[StepRun, ...]
 
     @property
     def name(self) -> str:
@@ -43,7 +43,7 @@ def find(home: str, name: str | None) -> RunGroup | None:
     if any(name in (run.id, run.name) for run in runs):
         return None
     moment = name[-20:-5] if store.is_run_id(name) else ""
-    groups: dict[str, list[Member]] = {}
+    groups: dict[str, list[StepRun]] = {}
     for run in runs:
         if not (run.id[-20:-5] == moment if moment else run.name.startswith(f"{name}-")):
             continue
@@ -53,7 +53,7 @@ def find(home: str, name: str | None) -> RunGroup | None:
             and record.group
             and name in (record.group, Run(record.group, "").name)
         ):
-            member = Member(run, record.step or run.name, record)
+            member = StepRun(run, record.step or run.name, record)
             groups.setdefault(record.group, []).append(member)
     if not groups:
         return None
@@ -61,7 +61,7 @@ def find(home: str, name: str | None) -> RunGroup | None:
     return RunGroup(newest, _ordered(groups[newest]))
 
 
-def _ordered(members: Sequence[Member]) -> tuple[Member, ...]:
+def _ordered(members: Sequence[StepRun]) -> tuple[StepRun, ...]:
     """Return the members in the order of their starts, which is that of their steps."""
     return tuple(sorted(members, key=lambda member: member.record.created_at or 0.0))
 
