@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.cards.pretended import PretendedCards
 from support.cards.queue_trial import machine
+from support.faults.queue_kills import QueueCase, run_case
 from support.workspace import Place, wait_for
 
 from safelaunch.runtime.card_claims import claims
@@ -121,6 +122,10 @@ def test_a_supervisor_that_is_killed_gives_its_cards_or_its_place_to_the_next(
     wait_for(lambda: lab.status(killed)["state"] == "lost", "a run that is lost")
     lives = [claim.file.run for claim in claims.live(str(cards.claims))]
     assert killed not in lives
+
+
+def test_a_run_stays_in_the_queue_whatever_becomes_of_its_client(tmp_path: Path) -> None:
+    assert run_case(QueueCase("KILL", "client"), str(tmp_path)) is None
 
 
 def test_stop_takes_a_run_out_of_the_queue(lab: Place) -> None:
