@@ -22,6 +22,10 @@ SERVICE = "service"  # why an attempt ends whose service has ended
 PREEMPTED = "preempted"  # why an attempt ends whose machine is taken away
 BUDGET_GRACE = 120.0  # seconds to save a checkpoint once the budget is used up
 TIME_LIMIT = "time_limit"  # why an attempt ends whose engine has warned of its time limit
+_PLAIN = {
+    SERVICE: "a service of the job has ended",
+    PREEMPTED: "the machine is being taken away",
+}
 AFTER_KILL = 30.0  # seconds before the limit at which nothing of the job may be left
 REQUEST_EVERY = 1.0  # seconds between two looks for a stop request that comes without a signal
 
@@ -133,17 +137,15 @@ class Control:
         """Return why an attempt is ended early, for people."""
         if why in limits.LIMITS:
             return limits.warning(why, run)
-        if why == PREEMPTED:
-            return "the machine is being taken away"
         if why == TIME_LIMIT:
             return f"the time limit of {self.engine.title if self.engine else 'the engine'} is near"
         if why == SMOKE:
             steps = run.success.min_steps if run.success else None
             return f"smoke run, min_steps of {steps} reached"
-        if why in (SERVICE, "hang"):
-            action = run.hang.action if run.hang else None
-            of_hang = f"it hangs (hang.action is {action})"
-            return of_hang if why == "hang" else "a service of the job has ended"
+        if why in _PLAIN:
+            return _PLAIN[why]
+        if why == "hang":
+            return f"it hangs (hang.action is {run.hang.action if run.hang else None})"
         return f"stopped by {self.stop_origin() or why}"
 
     def is_late(self) -> bool:
