@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from safelaunch import engines, environ
-from safelaunch.config.ending import for_host
 from safelaunch.config.paths import project_on_host
 from safelaunch.config.supervision import CHECKPOINT, RESUME_EXAMPLE
 from safelaunch.errors import ConfigError
@@ -37,6 +36,7 @@ from safelaunch.model import (
 )
 from safelaunch.plan import direct, evidence, gates
 from safelaunch.plan import warnings as plan_warnings
+from safelaunch.plan.ending import for_host
 from safelaunch.plan.fingerprint import fingerprint
 from safelaunch.runtime.start.accelerators import ACCELERATORS
 
