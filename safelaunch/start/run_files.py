@@ -22,8 +22,8 @@ from safelaunch.runtime.records import ManualNode, PeersAddress, PlanRecord, Run
 from safelaunch.runtime.start.placeholders import UNBOUND
 from safelaunch.runtime.supervise.ending.words import SCRIPT as END_SCRIPT
 from safelaunch.script import end_script
-from safelaunch.start import card_requests, preflight, resume
-from safelaunch.start.scripts import restart_scripts
+from safelaunch.start import preflight, resume
+from safelaunch.start.scripts import card_requests, restart_scripts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
