@@ -77,7 +77,7 @@ def start(
         plan, by = _after(plan, by, after, after_any, ())
     if key is None:
         return _start(plan, by)
-    from safelaunch.start.once import StartKey
+    from safelaunch.start.conditions.once import StartKey
 
     lock = StartKey(by.home, key)
     try:
@@ -98,7 +98,7 @@ def _after(
     any_end: Sequence[RunAccess],
     hosts: Sequence[str],
 ) -> tuple[Plan, Caller]:
-    from safelaunch.start.earlier_runs import after_runs
+    from safelaunch.start.conditions.earlier_runs import after_runs
 
     earlier = [*((run, False) for run in runs), *((run, True) for run in any_end)]
     plan, after = after_runs(plan, earlier, hosts)

@@ -15,7 +15,7 @@ from safelaunch.errors import ConfigError
 if TYPE_CHECKING:
     from safelaunch.model import Plan
     from safelaunch.runs.access import RunAccess
-    from safelaunch.start.once import StartKey
+    from safelaunch.start.conditions.once import StartKey
 
 
 def earlier_run(plan: Plan, options: dict[str, Any]) -> RunAccess | None:
@@ -31,7 +31,7 @@ def earlier_run(plan: Plan, options: dict[str, Any]) -> RunAccess | None:
         raise ConfigError(f"`--id` and `{option}` exclude each other", hint=hint)
     from safelaunch.cli.connections import catalog
     from safelaunch.runs import store
-    from safelaunch.start.once import StartKey
+    from safelaunch.start.conditions.once import StartKey
 
     home, context = store.home(os.environ), click.get_current_context()
     key = StartKey(home, options["key"], say)

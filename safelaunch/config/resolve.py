@@ -269,7 +269,7 @@ def _services(
     """Return the services of a job, each resolved as a job of its own. Raises ConfigError."""
     if not values.get("services"):
         return ()
-    from safelaunch.config import services
+    from safelaunch.config.members import services
 
     services.check(values["services"], tree, resolved.job, is_remote=resolved.flags.remote)
     flags = resolved.flags._replace(sets=(), smoke=False, ladder=None, direct=False)

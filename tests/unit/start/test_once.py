@@ -11,7 +11,7 @@ import pytest
 from safelaunch import api
 from safelaunch.errors import ConfigError, Refused
 from safelaunch.runs.access import LocalRun
-from safelaunch.start.once import StartKey
+from safelaunch.start.conditions.once import StartKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

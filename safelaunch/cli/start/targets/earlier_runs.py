@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from safelaunch.model import Plan
     from safelaunch.runtime.records import EarlierRun
-    from safelaunch.start.earlier_runs import WaitingPlan
+    from safelaunch.start.conditions.earlier_runs import WaitingPlan
 
 
 def waiting_plan(
@@ -28,7 +28,7 @@ def waiting_plan(
     Raises ConfigError, and Refused where one has failed already.
     """
     names = earlier_names(options)
-    from safelaunch.start.earlier_runs import WaitingPlan, after_runs
+    from safelaunch.start.conditions.earlier_runs import WaitingPlan, after_runs
 
     if not names:
         return WaitingPlan(plan, inputs)

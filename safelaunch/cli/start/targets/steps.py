@@ -20,7 +20,7 @@ from safelaunch.errors import ConfigError, SafelaunchError
 from safelaunch.plan.steps import step_plan
 from safelaunch.runtime.records import EarlierRun
 from safelaunch.start.caller import caller
-from safelaunch.start.earlier_runs import step_nodes
+from safelaunch.start.conditions.earlier_runs import step_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -1,0 +1,1 @@
+"""What a job file says of what runs beside its job."""

@@ -1,0 +1,1 @@
+"""What a start asks of runs that were there before it."""
