@@ -1149,4 +1149,6 @@ class PlanRecord(Record):
     unbound: object = None  # the plan before its slots were filled (plan/serialize.py)
     manual_node: str | None = None  # of several nodes started by hand: which one, where they meet
     engine: Mapping[str, object] | None = None  # name, and what is submitted to what starts it
+    after: Sequence[Mapping[str, object]] = ()  # runs that it waits for
     queue: Mapping[str, object] | None = None  # priority, count and kind of cards that it waits for
+    services: Sequence[Mapping[str, object]] = ()  # the plan of each service, and when it is ready
