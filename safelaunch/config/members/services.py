@@ -53,6 +53,9 @@ def check(
         raise ConfigError(
             f"`services` and {what}", where=where, hint="start the server there itself"
         )
+    if job.queue is not None:
+        hint = "name the cards: `gpus: [0, 1]` in the job, `gpus: [2]` in the service"
+        raise ConfigError("`services` of a job with `queue`", where=where, hint=hint)
     if job.topology.nodes > 1 or job.starts_one_node:
         raise ConfigError("`services` of a job on several nodes", where=where, hint="`nodes: 1`")
     _check_order(services, tree)

@@ -1,0 +1,75 @@
+"""Services of a job file: what they take over from the job, and what is refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from support.project import Project
+
+from safelaunch.errors import ConfigError
+from safelaunch.plan.serialize import freeze, thaw
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HEAD = "launcher: python\nscript: train.py\nprofile: cpu\n"
+SERVER = "  server: {launcher: command, command: [server, '{services.server.port}']}\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def test_a_service_has_what_the_job_says_of_machine_and_project(project: Project) -> None:
+    plan = project.plan(HEAD + "env: {A: '1'}\nargs: {x: 1}\nservices:\n" + SERVER)
+    node = plan.services[0].plan.nodes[0]
+    assert str(node.env["A"].value) == "1"
+    assert [str(word) for word in node.argv] == ["server", "{services.server.port}"]
+    assert plan.services[0].plan.profile == "cpu"
+
+
+def test_a_recorded_plan_has_its_services(project: Project) -> None:
+    plan = project.plan(HEAD + "services:\n" + SERVER)
+    assert thaw(freeze(plan)) == plan
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("args: {u: '{services.serve.url}'}\nservices:\n" + SERVER, "no service `serve`"),
+        ("args: {u: '{services.server.uri}'}\nservices:\n" + SERVER, "a service has no `uri`"),
+        ("services:\n  a: {launcher: command, command: [a], after: b}\n", "no service `b`"),
+        (
+            ("services:\n  a: {launcher: command, command: [a], after: b}\n"
+            "  b: {launcher: command, command: [b], after: a}\n"),
+            "services wait for each other: a -> b",
+        ),
+        (
+            ("services:\n  a: {launcher: command, command: [a], port: 80}\n"
+            "  b: {launcher: command, command: [b], port: 80}\n"),
+            "port 80 of service `b` is that of `a`",
+        ),
+        (
+            "gpus: [0, 1]\nservices:\n  a: {launcher: command, command: [a], gpus: [1]}\n",
+            "card 1 of service `a` is that of the job",
+        ),
+        (
+            "services:\n  a: {launcher: command, command: [a], gpus: [1]}\n",
+            "service `a` has cards of its own, and the job takes all",
+        ),
+        ("services:\n  a: {launcher: command, command: [a], nodes: 2}\n", "`nodes` of a service"),
+        ("services:\n  A b: {launcher: command, command: [a]}\n", "is no service name"),
+        ("services:\n  a: {launcher: command, command: [a], ready: {http: x}}\n", "is no path"),
+        ("services:\n  a: {script: none.py, launcher: python}\n", "script `none.py` does not"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_its_place(
+    project: Project, text: str, message: str
+) -> None:
+    head = HEAD.replace("profile: cpu\n", "") if "gpus" in text else HEAD
+    with pytest.raises(ConfigError) as caught:
+        project.plan(head + text)
+    assert message in caught.value.message
+    assert caught.value.where
