@@ -137,6 +137,13 @@ def test_a_service_waits_for_the_one_that_it_needs(place: Place) -> None:
     assert not _processes(run)
 
 
+def test_a_rerun_gives_its_service_a_port_of_its_own(place: Place) -> None:
+    first = place.start(_job(place, CLIENT))
+    assert place.json("wait", first)["state"] == "succeeded"
+    again = place.json("rerun", first)["id"]
+    assert place.json("wait", again)["state"] == "succeeded"
+
+
 def test_stop_ends_job_and_service(place: Place) -> None:
     run = place.start(_job(place, WAITS))
     wait_for(lambda: "answer" in place.cli("logs", run).stdout, "an answer of the service")
