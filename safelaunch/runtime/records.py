@@ -402,6 +402,44 @@ class ServiceSpec(Record):
     on_exit: str = "fail"  # fail: an end of it ends the attempt; ignore
 
 
+class MergeSpec(Record):
+    """How the outputs of the parts of a run become one file."""
+
+    output: str = ""  # the file
+    by: str = "lines"  # lines, jsonl or csv
+    command: Sequence[str] = ()  # a command in its place
+
+
+class FanOutSpec(Record):
+    """fan_out.json: the parts of a run, as its coordinator works by."""
+
+    FILE = "fan_out.json"
+
+    count: int = 0  # number of parts, without a matrix
+    matrix: Mapping[str, Sequence[str]] = {}  # values by name: a part for each combination
+    over: str | None = None  # file that is divided among the parts
+    by: str = "lines"  # lines, jsonl or csv
+    at_once: int = 1  # parts that run at the same time
+    cards: Sequence[str] = ()  # cards of the run
+    cards_each: int = 0  # cards of each part; 0: none
+    merge: MergeSpec | None = None  # missing: the outputs stay as they are
+
+
+class PartEnd(Record):
+    """A line of parts.jsonl: how a part of a run has ended."""
+
+    FILE = "parts.jsonl"
+
+    part: int = 0  # its number, from 0
+    state: str = ""  # succeeded, failed or stopped
+    exit_code: Nullable[int] = None  # exit code of its launcher
+    cause: str | None = None  # why it did not succeed
+    words: Mapping[str, str] = {}  # values of its words
+    input_sha256: str = ""  # of its piece of the input
+    elapsed: float | None = None  # seconds
+    ended_at: float | None = None  # seconds since 1970
+
+
 class EarlierRun(Record):
     """A run of this machine that must have ended before another one begins."""
 

@@ -1,0 +1,13 @@
+"""Parts of a run: one job over many pieces of its input, or over many values.
+
+The job of such a run is a coordinator (coordinate.py) in the place of the launcher. Each part is a
+member of the run, `members/part-<number>/node-0/`, with a supervisor, log and failure of its own.
+"""
+
+from __future__ import annotations
+
+TEMPLATE = "parts"  # member whose files are those of every part
+
+
+class PartsError(Exception):
+    """What keeps parts from being made or merged, in one sentence."""

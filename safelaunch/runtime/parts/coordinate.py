@@ -1,0 +1,174 @@
+"""Runs the parts of a run, as many at once as there are lanes, and merges their outputs.
+
+    python -I -S -B coordinate.py NODE_DIR
+
+It is what launch.sh of such a run executes, so the supervisor of the run owns it as any launcher:
+stop, proof of the end, and restarts are those of any run. It has read the supervisor's program
+once and forks it for each part: a new Python for each would cost more than a short part takes.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+# the package is three folders up, and nothing else is on the path
+sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)))
+
+from safelaunch.runtime.parts import PartsError, expand, manifest, pieces
+from safelaunch.runtime.parts.part import Part, preload
+from safelaunch.runtime.records import FanOutSpec, PartEnd
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+STOP_SIGNALS = frozenset((signal.SIGTERM, signal.SIGINT))
+SIGNALS = STOP_SIGNALS | {signal.SIGCHLD}
+
+
+class Coordinator:
+    """All parts of one attempt of a run."""
+
+    def __init__(self, node_dir: str, spec: FanOutSpec) -> None:
+        self.dir = node_dir
+        self.spec = spec
+        self.free = expand.lanes(spec)
+        words = expand.part_words(spec)
+        self.parts = [Part(node_dir, index, row) for index, row in enumerate(words)]
+        self.running: list[Part] = []
+        self.failed: list[int] = []
+        self.done = 0
+        self.is_stopped = False
+
+    def prepare(self) -> list[Part]:
+        """Make the folders and pieces; return the parts to run. Raises OSError, PartsError."""
+        for part in self.parts:
+            os.makedirs(part.dir, mode=0o700, exist_ok=True)
+        digests = [""] * len(self.parts)
+        if self.spec.over:
+            inputs = [part.input for part in self.parts]
+            digests = pieces.divide(self.spec.over, self.spec.by, inputs)
+        ends = manifest.read(self.dir)
+        missing = []
+        for part, digest in zip(self.parts, digests):
+            part.digest = digest
+            if not manifest.is_done(ends.get(part.index), part.words, digest):
+                missing.append(part)
+        self.done = len(self.parts) - len(missing)
+        if self.done:
+            _say(f"{self.done} of {len(self.parts)} parts were done before")
+        return missing
+
+    def run(self) -> int:
+        """Run all that is missing; return the exit code. Raises OSError, PartsError."""
+        waiting = self.prepare()[::-1]
+        while (waiting and not self.is_stopped) or self.running:
+            while waiting and self.free and not self.is_stopped:
+                self._start(waiting.pop())
+            if self.running and signal.sigwait(SIGNALS) in STOP_SIGNALS:
+                self._stop()
+            self._reap()
+        if self.is_stopped:
+            _say(f"stopped: {self.done} of {len(self.parts)} parts are done")
+            return 128 + signal.SIGTERM
+        if self.failed:
+            numbers = ", ".join(str(index) for index in sorted(self.failed)[:20])
+            _say(f"{len(self.failed)} of {len(self.parts)} parts failed: {numbers}")
+            return 1
+        self._merge()
+        return 0
+
+    def _start(self, part: Part) -> None:
+        part.cards = self.free.pop(0)
+        try:
+            part.begin()
+        except (OSError, ValueError) as e:
+            self.free.append(part.cards)
+            self._record(part, PartEnd(state="failed", cause=f"it cannot be started: {e}"))
+        else:
+            self.running.append(part)
+
+    def _reap(self) -> None:
+        for part in [part for part in self.running if not part.is_running]:
+            self.running.remove(part)
+            self.free.append(part.cards)
+            self._record(part, part.end())
+
+    def _record(self, part: Part, end: PartEnd) -> None:
+        end.part, end.words, end.input_sha256 = part.index, part.words, part.digest
+        end.ended_at = time.time()
+        manifest.add(self.dir, end)
+        if end.state == "succeeded":
+            self.done += 1
+            _say(f"part {part.index} is done: {self.done}/{len(self.parts)}")
+        else:
+            if end.state == "failed":
+                self.failed.append(part.index)
+            _say(f"part {part.index} {end.state}: {end.cause}; its log is {part.log}")
+
+    def _stop(self) -> None:
+        self.is_stopped = True
+        for part in self.running:
+            part.ask_to_stop()
+
+    def _merge(self) -> None:
+        merge = self.spec.merge
+        if merge is None:
+            return
+        outputs = [part.output for part in self.parts]
+        if merge.command:
+            pieces.check_outputs(outputs, merge.output)
+            _run(merge.command, outputs, merge.output)
+        else:
+            pieces.join(outputs, merge.by, merge.output)
+        _say(f"the outputs of {len(outputs)} parts are merged in {merge.output}")
+
+
+def _run(command: Sequence[str], outputs: Sequence[str], target: str) -> None:
+    """Merge by a command: `{merge.inputs}` is all outputs, `{merge.output}` a file to write."""
+    temporary = f"{target}.{os.getpid()}.part"
+    argv: list[str] = []
+    for word in command:
+        argv += outputs if word == "{merge.inputs}" else [word.replace("{merge.output}", temporary)]
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # which its children inherit
+    try:
+        code = subprocess.run(argv, stdin=subprocess.DEVNULL, check=False).returncode
+        if code:
+            raise PartsError(f"`{command[0]}` ended with {code}; the outputs of the parts stay")
+        os.replace(temporary, target)
+    except OSError as e:
+        raise PartsError(f"merge by `{command[0]}`: {e}; the outputs of the parts stay") from e
+    finally:
+        if os.path.lexists(temporary):
+            os.unlink(temporary)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"[safelaunch] {text}\n")
+    sys.stdout.flush()
+
+
+def main(node_dir: str) -> int:
+    """Run the parts of a run to their end."""
+    spec = FanOutSpec.read(node_dir)
+    if spec is None:
+        sys.stderr.write(f"{FanOutSpec.FILE} cannot be read\n")
+        return 2
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    preload()
+    try:
+        return Coordinator(node_dir, spec).run()
+    except (OSError, PartsError) as e:
+        sys.stderr.write(f"[safelaunch] the parts: {e}\n")
+        return 1
+
+
+if __name__ == "__main__":
+    code = main(os.path.abspath(sys.argv[1]))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -1,0 +1,51 @@
+"""parts.jsonl: which parts of a run have ended, and how; the newest line of a part counts.
+
+A line is added at each end: a file that is rewritten each time would take longer with every part.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+from safelaunch.runtime.records import PartEnd
+
+
+def add(node_dir: str, end: PartEnd) -> None:
+    """Record the end of a part. Raises OSError."""
+    line = json.dumps(end.to_json(), ensure_ascii=False).encode() + b"\n"
+    path = os.path.join(node_dir, PartEnd.FILE)
+    fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        size = os.fstat(fd).st_size
+        if size and os.pread(fd, 1, size - 1) != b"\n":  # a KILL has cut the last one short
+            line = b"\n" + line
+        os.write(fd, line)
+    finally:
+        os.close(fd)
+
+
+def read(node_dir: str) -> dict[int, PartEnd]:
+    """Return the newest end of each part that has ended, by its number."""
+    ends: dict[int, PartEnd] = {}
+    try:
+        with open(os.path.join(node_dir, PartEnd.FILE), "rb") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return ends
+    for line in lines:
+        try:
+            data = json.loads(line.decode("utf-8", "replace"))
+        except ValueError:
+            continue
+        if isinstance(data, dict):
+            end = PartEnd.from_json(data)
+            ends[end.part] = end
+    return ends
+
+
+def is_done(end: PartEnd | None, words: dict[str, str], digest: str) -> bool:
+    """Whether a part need not run again: it succeeded, with these values and this input."""
+    if end is None or end.state != "succeeded":
+        return False
+    return dict(end.words) == words and end.input_sha256 == digest

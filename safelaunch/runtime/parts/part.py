@@ -1,0 +1,85 @@
+"""One part of a run: a member whose supervisor is forked, not started anew."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import signal
+import sys
+
+from safelaunch.runtime import members
+from safelaunch.runtime.members.member import Member
+from safelaunch.runtime.parts import TEMPLATE
+from safelaunch.runtime.records import PartEnd, RunRecord
+from safelaunch.runtime.start.placeholders import UNBOUND
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def preload() -> None:
+    """Import what the supervisor of a part needs, once for all parts."""
+    from safelaunch.runtime.supervise import supervisor  # noqa: PLC0415 - programs of a part only
+
+    for name in supervisor.LATE:
+        importlib.import_module(name)
+
+
+class Part(Member):
+    """A part, and the values of its words."""
+
+    def __init__(self, node_dir: str, index: int, words: Mapping[str, str]) -> None:
+        super().__init__(node_dir, f"part-{index}")
+        self.index = index
+        self.words = dict(words)
+        self.digest = ""  # of its input
+        self.cards = ""
+        folder = members.folder(node_dir, self.name)
+        self.input = os.path.join(folder, "input")
+        self.output = os.path.join(folder, "output")
+        self.log = os.path.join(self.dir, "logs", "attempt-1", "combined.log")
+
+    def begin(self) -> None:
+        """Start it, with the files of all parts. Raises OSError, ValueError."""
+        template = os.path.join(members.folder(self.run_dir, TEMPLATE), "node-0")
+        shutil.copyfile(
+            os.path.join(template, RunRecord.FILE), os.path.join(self.dir, RunRecord.FILE)
+        )
+        link = os.path.join(self.dir, UNBOUND)
+        if not os.path.lexists(link):
+            os.symlink(os.path.join(template, UNBOUND), link)
+        values = {"input": self.input, "output": self.output, "cards": self.cards or "none"}
+        self.start({**self.words, **{f"shard.{name}": text for name, text in values.items()}})
+
+    def _fork(self) -> int:
+        pid = os.fork()
+        if pid:
+            return pid
+        code = 127
+        try:
+            from safelaunch.runtime.supervise import supervisor  # noqa: PLC0415 - see preload
+
+            os.setsid()
+            signal.pthread_sigmask(signal.SIG_SETMASK, [])
+            null = os.open(os.devnull, os.O_RDWR)
+            for fd in (0, 1, 2):
+                os.dup2(null, fd)
+            os.umask(0o077)
+            code = supervisor.main(self.dir, 0o022)
+            sys.stderr.flush()
+        finally:
+            os._exit(code)
+
+    def end(self) -> PartEnd:
+        """Return how it has ended."""
+        status, failure = self.status(), self.failure()
+        end = PartEnd(state=status.state, exit_code=status.exit_code, elapsed=status.elapsed)
+        if status.state == "succeeded":
+            return end
+        if status.state not in ("failed", "stopped"):
+            end.state = "failed"
+        what = failure.what if failure is not None else status.reason
+        end.cause = what or f"its supervisor has ended, state {status.state}"
+        return end
