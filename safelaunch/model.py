@@ -946,6 +946,29 @@ class Plan:
     services: tuple[Service, ...] = ()  # run beside the job
     queue: CardQueue | None = None  # what is asked of the queue of the machine
     after: tuple[Dependency, ...] = ()  # what the first attempt waits for
+    fan_out: FanOut | None = None  # the nodes are those of each part
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """How the outputs of the parts of a run become one file."""
+
+    output: str
+    by: str = "lines"  # lines, jsonl or csv
+    command: tuple[str, ...] = ()  # in its place
+
+
+@dataclass(frozen=True, slots=True)
+class FanOut:
+    """The parts of a run: so many, or one for each combination of values."""
+
+    count: int = 0
+    matrix: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    over: str | None = None  # file that is divided among them, in the working directory
+    by: str = "lines"
+    at_once: int | None = None  # None: the usable cores of the machine
+    merge: Merge | None = None
+    earlier: str | None = None  # node folder of a run whose parts need not run again
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from safelaunch.config.topology.requests import Reader
-    from safelaunch.model import EngineBlock, Word
+    from safelaunch.model import EngineBlock, FanOut, Word
 
 _LOG_FIELDS = ("name", "time", "id")
 
@@ -100,6 +100,7 @@ class Resolved(NamedTuple):
     project: str = ""  # the project's folder on this machine
     planned_project: Word = ""  # the same in the plan
     services: tuple[ResolvedService, ...] = ()
+    fan_out: FanOut | None = None
 
     def profile_of(self, host: Host) -> Profile | None:
         """Return the profile that applies to a host."""
@@ -260,7 +261,18 @@ def resolve(
         project=paths.root,
         planned_project=paths.planned_root,
     )
-    return resolved._replace(services=_services(resolved, values, raw, paths))
+    return resolved._replace(
+        services=_services(resolved, values, raw, paths), fan_out=_fan_out(resolved, values, raw)
+    )
+
+
+def _fan_out(resolved: Resolved, values: dict[str, Any], tree: Node) -> FanOut | None:
+    """Return the parts of a job. Raises ConfigError."""
+    if not any(values.get(key) for key in ("shards", "matrix", "at_once")):
+        return None
+    from safelaunch.config import fan_out
+
+    return fan_out.read(values, tree, resolved.job, is_remote=resolved.flags.remote)
 
 
 def _services(

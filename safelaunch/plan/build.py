@@ -114,6 +114,7 @@ def make_plan(resolved: Resolved) -> Plan:
         engine=job.request,
         services=tuple(_service(service) for service in resolved.services),
         queue=job.queue and replace(job.queue, kind=_kind(resolved)),
+        fan_out=resolved.fan_out,
     )
 
 

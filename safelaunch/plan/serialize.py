@@ -44,6 +44,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         **({"after": [_plain(dependency) for dependency in plan.after]} if plan.after else {}),
         **({"queue": _plain(plan.queue)} if plan.queue else {}),
         **({"services": [_service(service) for service in plan.services]} if plan.services else {}),
+        **({"fan_out": _plain(plan.fan_out)} if plan.fan_out else {}),
     }
 
 

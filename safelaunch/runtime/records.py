@@ -423,6 +423,7 @@ class FanOutSpec(Record):
     cards: Sequence[str] = ()  # cards of the run
     cards_each: int = 0  # cards of each part; 0: none
     merge: MergeSpec | None = None  # missing: the outputs stay as they are
+    earlier: str | None = None  # folder of an earlier run, whose parts need not run again
 
 
 class PartEnd(Record):

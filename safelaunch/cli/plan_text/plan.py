@@ -106,6 +106,10 @@ def _print_for_people(plan: Plan) -> None:
 
         print_submission(plan)
     _print_services(plan)
+    if plan.fan_out is not None:
+        from safelaunch.cli.plan_text.fan_out import print_fan_out
+
+        print_fan_out(plan.fan_out)
     for node in nodes if plan.engine is None else ():
         if several:
             click.echo(f"# node {node.node_rank} on {node.host}")

@@ -48,6 +48,8 @@ def command(run: str | None, **options: Any) -> int:
     earlier = catalog().find(run)
     # what that run has waited for is over
     plan = replace(recorded_plan(earlier), after=())
+    if plan.fan_out is not None and earlier.record is not None:
+        plan = replace(plan, fan_out=replace(plan.fan_out, earlier=earlier.record.node_dir))
     home = store.home(os.environ)
     if options["resume"]:
         plan = resume_run(plan, home, earlier.id)

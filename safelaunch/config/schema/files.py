@@ -24,6 +24,7 @@ from safelaunch.config.schema.engines.ray import RAY_TYPE
 from safelaunch.config.schema.env_types import EnvType, ProfileEnvType
 from safelaunch.config.schema.host_types import SSH_NAME, USER, Addresses, Hub, Port
 from safelaunch.config.schema.keys import Block, Key, Schema
+from safelaunch.config.schema.members.fan_out import FAN_OUT_KEYS
 from safelaunch.config.schema.members.services import NOT_OF_SERVICES, SERVICE, SERVICE_NAME
 from safelaunch.config.schema.profile_facts import DATE, FactsType
 from safelaunch.config.schema.sync import SYNC, AssetsType
@@ -230,6 +231,7 @@ JOB = Schema(
         Key("ray_cluster", Bool(), "bring up a Ray on the job's nodes before the program"),
         Key("container", _CONTAINER, "the image that it runs in, over the block of the hosts file"),
         Key("services", ServicesType(), "programs that run beside the job, ready before it begins"),
+        *FAN_OUT_KEYS,
         Key("smoke", SmokeType(), "job keys that `run --smoke` sets on top of this job"),
         Key("steps", StepsType(), "jobs one after another, with the keys of this one as defaults"),
     ),

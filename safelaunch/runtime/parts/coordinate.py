@@ -10,6 +10,7 @@ once and forks it for each part: a new Python for each would cost more than a sh
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 STOP_SIGNALS = frozenset((signal.SIGTERM, signal.SIGINT))
+SHOWN = 20  # failed parts that are named at the end
 SIGNALS = STOP_SIGNALS | {signal.SIGCHLD}
 
 
@@ -40,7 +42,7 @@ class Coordinator:
         words = expand.part_words(spec)
         self.parts = [Part(node_dir, index, row) for index, row in enumerate(words)]
         self.running: list[Part] = []
-        self.failed: list[int] = []
+        self.failed: dict[int, str] = {}  # causes
         self.done = 0
         self.is_stopped = False
 
@@ -52,6 +54,7 @@ class Coordinator:
         if self.spec.over:
             inputs = [part.input for part in self.parts]
             digests = pieces.divide(self.spec.over, self.spec.by, inputs)
+        self._adopt(digests)
         ends = manifest.read(self.dir)
         missing = []
         for part, digest in zip(self.parts, digests):
@@ -62,6 +65,20 @@ class Coordinator:
         if self.done:
             _say(f"{self.done} of {len(self.parts)} parts were done before")
         return missing
+
+    def _adopt(self, digests: Sequence[str]) -> None:
+        """Take over the parts that an earlier run has done. Raises OSError."""
+        if not self.spec.earlier:
+            return
+        ends, own = manifest.read(self.spec.earlier), manifest.read(self.dir)
+        for part, digest in zip(self.parts, digests):
+            end = ends.get(part.index)
+            if end is None or part.index in own or not manifest.is_done(end, part.words, digest):
+                continue
+            output = Part(self.spec.earlier, part.index, {}).output
+            if os.path.lexists(output):
+                shutil.copyfile(output, part.output)
+            manifest.add(self.dir, end)
 
     def run(self) -> int:
         """Run all that is missing; return the exit code. Raises OSError, PartsError."""
@@ -76,8 +93,10 @@ class Coordinator:
             _say(f"stopped: {self.done} of {len(self.parts)} parts are done")
             return 128 + signal.SIGTERM
         if self.failed:
-            numbers = ", ".join(str(index) for index in sorted(self.failed)[:20])
-            _say(f"{len(self.failed)} of {len(self.parts)} parts failed: {numbers}")
+            first = min(self.failed)
+            more = ", ".join(map(str, sorted(self.failed)[1:SHOWN]))
+            cause = f"{len(self.failed)} of {len(self.parts)} parts failed; part {first}: "
+            _say(cause + self.failed[first] + (f"; also {more}" if more else ""))
             return 1
         self._merge()
         return 0
@@ -107,7 +126,7 @@ class Coordinator:
             _say(f"part {part.index} is done: {self.done}/{len(self.parts)}")
         else:
             if end.state == "failed":
-                self.failed.append(part.index)
+                self.failed[part.index] = end.cause or ""
             _say(f"part {part.index} {end.state}: {end.cause}; its log is {part.log}")
 
     def _stop(self) -> None:

@@ -12,11 +12,14 @@ from safelaunch.runtime import members
 from safelaunch.runtime.members.member import Member
 from safelaunch.runtime.parts import TEMPLATE
 from safelaunch.runtime.records import PartEnd, RunRecord
+from safelaunch.runtime.start import start_probe
 from safelaunch.runtime.start.placeholders import UNBOUND
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+SEED = 1009  # between the ports that are searched for two parts
 
 
 def preload() -> None:
@@ -50,8 +53,10 @@ class Part(Member):
         link = os.path.join(self.dir, UNBOUND)
         if not os.path.lexists(link):
             os.symlink(os.path.join(template, UNBOUND), link)
+        port = start_probe.free_port(os.getpid() * 31 + self.index * SEED)
+        own = {"run-dir": self.dir, "port": str(port or 1)}
         values = {"input": self.input, "output": self.output, "cards": self.cards or "none"}
-        self.start({**self.words, **{f"shard.{name}": text for name, text in values.items()}})
+        self.start({**own, **self.words, **{f"shard.{name}": text for name, text in values.items()}})
 
     def _fork(self) -> int:
         pid = os.fork()

@@ -1,0 +1,85 @@
+"""The parts of a job: how many, over which input, and what they cannot be combined with."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from safelaunch.errors import ConfigError, did_you_mean
+from safelaunch.model import FanOut
+from safelaunch.runtime.parts import PartsError, expand
+from safelaunch.runtime.records import FanOutSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from safelaunch.config.yaml_io.node import Node
+    from safelaunch.model import Job, Origin
+
+SHARD_FIELDS = ("index", "count", "input", "output")
+_WORD = re.compile(r"\{(shard|matrix)\.([^.{}]*)\}")
+_PLAIN = re.compile(r"[A-Za-z0-9._:@+,/%=-]+")  # what stands in a script without quotes
+
+
+def read(values: Mapping[str, Any], tree: Node, job: Job, *, is_remote: bool) -> FanOut:
+    """Return the parts of a job. Raises ConfigError."""
+    key = next(name for name in ("shards", "matrix", "at_once") if values.get(name))
+    where = job.origin(key)
+    if values.get("shards") and values.get("matrix"):
+        raise ConfigError("`shards` and `matrix` in one job", where=where, hint="choose one")
+    if key == "at_once":
+        raise ConfigError(
+            "`at_once` without `shards` or `matrix`", where=where, hint="add one of them"
+        )
+    _check_place(job, where, key, is_remote=is_remote)
+    fan_out: FanOut = replace(
+        values.get("shards") or FanOut(matrix=values["matrix"]), at_once=values.get("at_once")
+    )
+    if not fan_out.matrix and not fan_out.count:
+        raise ConfigError("`shards` without `parts`", where=where, hint="parts: 8")
+    if fan_out.merge is not None and not fan_out.merge.output:
+        raise ConfigError("`merge` without `output`", where=where, hint="merge: {output: FILE}")
+    matrix = {name: list(row) for name, row in fan_out.matrix.items()}
+    try:
+        expand.part_count(FanOutSpec(count=fan_out.count, matrix=matrix))
+    except PartsError as e:
+        raise ConfigError(str(e), where=where) from e
+    for name, row in matrix.items():
+        for value in row:
+            if not _PLAIN.fullmatch(value):
+                raise ConfigError(f"value `{value}` of `{name}` needs quotes", where=where)
+    _check_words(fan_out, tree)
+    return fan_out
+
+
+def _check_place(job: Job, where: Origin | None, key: str, *, is_remote: bool) -> None:
+    hint = "type `safelaunch run` on one machine"
+    if is_remote:
+        raise ConfigError(f"`{key}` of a job on a host", where=where, hint=hint)
+    if job.engine is not None or job.container is not None:
+        what = f"--on {job.engine}" if job.engine else "a container"
+        raise ConfigError(f"`{key}` and {what}", where=where, hint=hint)
+    if job.topology.nodes > 1 or job.starts_one_node:
+        raise ConfigError(f"`{key}` of a job on several nodes", where=where, hint="`nodes: 1`")
+
+
+def _check_words(fan_out: FanOut, tree: Node) -> None:
+    names = {"shard": list(SHARD_FIELDS), "matrix": list(fan_out.matrix)}
+    if fan_out.over is None:
+        names["shard"].remove("input")
+    for kind, name, origin in _words(tree):
+        if name not in names[kind]:
+            known = ", ".join(f"{{{kind}.{field}}}" for field in names[kind]) or "none"
+            hint = did_you_mean(name, names[kind]) or f"known: {known}"
+            raise ConfigError(f"no `{{{kind}.{name}}}` here", where=origin, hint=hint)
+
+
+def _words(node: Node) -> Iterator[tuple[str, str, Any]]:
+    """Yield kind, name and origin of each word in braces."""
+    if node.kind == "scalar":
+        for kind, name in _WORD.findall(node.text):
+            yield kind, name, node.origin
+    for item in node.items:
+        for value in item if node.kind == "map" else (item,):
+            yield from _words(value)

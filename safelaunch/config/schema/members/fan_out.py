@@ -1,0 +1,62 @@
+"""The keys of the parts of a job: pieces of its input, or combinations of values."""
+# ruff: noqa: D102 - types.Type describes `read` and `schema`
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from safelaunch.config.schema import json_types
+from safelaunch.config.schema.keys import Block, Key, Schema
+from safelaunch.config.schema.types import Choice, Count, ListOf, MapOf, PathText, Text, WordsType
+from safelaunch.model import FanOut, Merge
+from safelaunch.runtime.parts.pieces import FORMATS
+
+if TYPE_CHECKING:
+    from safelaunch.config.schema.json_types import Shape
+    from safelaunch.config.yaml_io.node import Node
+
+_MERGE = Schema(
+    "merge",
+    (
+        Key("output", PathText(), "the file, in the working directory"),
+        Key("by", Choice(FORMATS), "lines, jsonl or csv; default: that of the input"),
+        Key("command", WordsType(), "a command instead, with {merge.inputs} and {merge.output}"),
+    ),
+)
+_SHARDS = Schema(
+    "shards",
+    (
+        Key("parts", Count(), "how many"),
+        Key("over", PathText(), "the file that is divided among them"),
+        Key("by", Choice(FORMATS), "lines, jsonl or csv; default: lines"),
+        Key("merge", Block(_MERGE, "a mapping such as {output: FILE}", Merge), "joins the outputs"),
+    ),
+)
+
+
+class ShardsType:
+    """A number of parts, or a mapping."""
+
+    wants = "a number of parts, or a mapping such as {over: FILE, parts: 8}"
+
+    def read(self, node: Node) -> FanOut:
+        if node.kind == "scalar":
+            return FanOut(count=Count().read(node))
+        values = _SHARDS.read(node)[0]
+        form = values.get("by", "lines")
+        merge = values.get("merge")
+        keys = node.get("merge")
+        if merge is not None and keys is not None and keys.get("by") is None:
+            merge = Merge(merge.output, form, merge.command)
+        return FanOut(values.get("parts", 0), {}, values.get("over"), form, None, merge)
+
+    def schema(self) -> Shape:
+        shapes = {key.name: key.type.schema() for key in _SHARDS.keys}
+        return json_types.either(Count().schema(), json_types.record(shapes))
+
+
+FAN_OUT_KEYS = (
+    Key("shards", ShardsType(), "parts of the job: 8, or {over: FILE, by: jsonl, parts: 8}"),
+    Key("matrix", MapOf(ListOf(Text(), "values"), "names to values"), "a part per combination"),
+    Key("at_once", Count(), "parts that run at the same time; default: the usable cores"),
+)

@@ -1,0 +1,98 @@
+"""Makes of the request of a job the request of its parts: launch.sh runs their coordinator."""
+
+from __future__ import annotations
+
+import json
+import os
+import posixpath
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from safelaunch.model import Slot
+from safelaunch.runtime import PLACE
+from safelaunch.runtime.parts import TEMPLATE, expand
+from safelaunch.runtime.records import FanOutSpec, MergeSpec
+from safelaunch.script import quote
+from safelaunch.start import preflight
+from safelaunch.start.run_files import start_request
+from safelaunch.start.scripts import late_values, members
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from safelaunch.model import FanOut, Plan
+    from safelaunch.start.caller import Caller
+    from safelaunch.start.preflight import MachineReport
+    from safelaunch.start.run_files import StartRequest
+
+SCRIPT = "launch.sh"
+
+
+def spec_of(fan_out: FanOut, cwd: str) -> FanOutSpec:
+    """Return what the coordinator has to know; paths are those in the working directory."""
+    spec = FanOutSpec(count=fan_out.count, by=fan_out.by, at_once=fan_out.at_once or _cores())
+    spec.matrix = {name: list(values) for name, values in fan_out.matrix.items()}
+    if fan_out.over is not None:
+        spec.over = posixpath.join(cwd, fan_out.over)
+    if fan_out.merge is not None:
+        merge = fan_out.merge
+        output = posixpath.join(cwd, merge.output)
+        spec.merge = MergeSpec(output=output, by=merge.by, command=list(merge.command))
+    if fan_out.earlier is not None:
+        spec.earlier = fan_out.earlier
+    return spec
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+
+
+def with_parts(
+    request: StartRequest,
+    plan: Plan,
+    fan_out: FanOut,
+    caller: Caller,
+    job_facts: Mapping[Slot, str],
+    report: MachineReport,
+) -> StartRequest:
+    """Return the request with the files of the parts. Raises StartError and ConfigError."""
+    run_dir = job_facts[Slot.RUN_DIR]
+    late = late_values.placeholders(plan, job_facts[Slot.RUN_ID], [Slot.PORT, Slot.RUN_DIR])
+    part = start_request(
+        replace(plan, log=None, services=(), fan_out=None),
+        {**job_facts, **late},
+        caller._replace(after=()),
+        caller.environ,
+        packages=[preflight.package_versions(plan.nodes[0], report.probe)],
+    ).unbound(late)
+    spec = spec_of(fan_out, request.run.cwd)
+    fields = ("index", "count", "input", "output", "cards")
+    names = [f"shard.{field}" for field in fields] + [f"matrix.{name}" for name in fan_out.matrix]
+    words = {name: f"{{{name}}}" for name in names}
+    part_files = dict(zip((name for name, _ in part.words["files"]), part.data, strict=True))
+    files = dict(zip((name for name, _ in request.words["files"]), request.data, strict=True))
+    script = next(name for name in files if posixpath.basename(name) == SCRIPT)
+    files[script] = _coordinator_script(plan, run_dir)
+    files[FanOutSpec.FILE] = json.dumps(spec.to_json(), ensure_ascii=False).encode()
+    files |= dict(members.member_files(TEMPLATE, part.run, part_files, late, words))
+    _leave_to_parts(request)
+    sizes = [[name, len(body)] for name, body in files.items()]
+    return request._replace(words={**request.words, "files": sizes}, data=tuple(files.values()))
+
+
+def _leave_to_parts(request: StartRequest) -> None:
+    """Take from the run what each of its parts does for itself."""
+    run = request.run
+    run.ranks, run.world_size, run.single, run.rank_logs = 1, 1, "main", False
+    run.capture, run.evidence, run.start = False, (), None
+    run.success = run.hang = run.recovery = run.again = None
+    run.progress, run.logs = (), ()
+
+
+def _coordinator_script(plan: Plan, run_dir: str) -> bytes:
+    program = posixpath.join(run_dir, PLACE, "parts", "coordinate.py")
+    argv = [sys.executable, "-I", "-S", "-B", program, run_dir]
+    line = " ".join(map(quote, argv))
+    count = expand.part_count(spec_of(plan.fan_out, "")) if plan.fan_out else 0
+    return f"#!/bin/bash\n# {plan.name}: {count} parts\nexec {line}\n".encode()
