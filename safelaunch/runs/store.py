@@ -13,10 +13,13 @@ from safelaunch.errors import ConfigError, RunNotFound
 from safelaunch.runtime import home as runtime_home
 from safelaunch.runtime.agent import runs as agent_runs
 from safelaunch.runtime.nodes import combine_nodes
+from safelaunch.runtime.parts import expand, manifest
 from safelaunch.runtime.records import (
     CodeRecord,
     Failure,
+    FanOutSpec,
     NodeSummary,
+    PartEnd,
     Provenance,
     Record,
     RunRecord,
@@ -315,6 +318,8 @@ class ShownRun(StatusSummary):
     code: CodeRecord | None = None  # the code that it was launched with, where that is recorded
     group: str | None = None  # id of the group that it is one step of
     step: str | None = None  # which step of its file
+    part_count: int | None = None  # how many parts it has; missing: none
+    parts: Sequence[PartEnd] = ()  # those that have ended
 
 
 def show(
@@ -350,11 +355,21 @@ def show(
         if field.name in status and value is not None:
             setattr(shown, field.name, value)
     _add_project(shown, run.node_dir)
+    _add_parts(shown, run.node_dir)
     if "nodes" in status:
         shown.nodes = [
             _shown_node(run, node, ranks if node.run == run.id else {}) for node in status.nodes
         ]
     return shown
+
+
+def _add_parts(shown: ShownRun, node_dir: str) -> None:
+    """Add the parts of a run that has some, and how those have ended that have."""
+    spec = FanOutSpec.read(node_dir)
+    if spec is not None:
+        ends = manifest.read(node_dir)
+        shown.part_count = expand.part_count(spec)
+        shown.parts = [ends[number] for number in sorted(ends)]
 
 
 def _shown_node(run: Run, node: NodeSummary, ranks: Mapping[str, int]) -> ShownNode:

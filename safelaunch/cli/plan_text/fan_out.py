@@ -18,11 +18,15 @@ SHOWN = 8  # parts
 def print_fan_out(fan_out: FanOut) -> None:
     """Print how many parts there are, what each has, and how they end."""
     rows = expand.part_words(spec_of(fan_out, ""))
-    at_once = "as many at once as cores" if fan_out.at_once is None else f"{fan_out.at_once} at once"
+    at_once = (
+        "as many at once as cores" if fan_out.at_once is None else f"{fan_out.at_once} at once"
+    )
     over = f", over {fan_out.over} by {fan_out.by}" if fan_out.over else ""
     click.echo(f"# {len(rows)} parts{over}, {at_once}; each runs this line")
     for row in rows[:SHOWN] if fan_out.matrix else ():
-        click.echo("#   " + ", ".join(f"{{{k}}} = {v}" for k, v in row.items() if k != "shard.count"))
+        click.echo(
+            "#   " + ", ".join(f"{{{k}}} = {v}" for k, v in row.items() if k != "shard.count")
+        )
     if fan_out.matrix and len(rows) > SHOWN:
         click.echo(f"#   and {len(rows) - SHOWN} more")
     if fan_out.merge is not None:

@@ -11,6 +11,7 @@ from safelaunch.cli.completion import complete_run
 from safelaunch.cli.connections import catalog
 from safelaunch.cli.output import say
 from safelaunch.cli.runs import follow, groups
+from safelaunch.cli.runs.parts import part_run
 from safelaunch.cli.runs.output.log_output import stdout_writer
 from safelaunch.errors import RunError, did_you_mean
 from safelaunch.runs import store
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 @click.option("--rank", type=click.IntRange(0), metavar="N", help="Only this rank's own log.")
 @click.option("--launcher", is_flag=True, help="Only the launcher's own output.")
 @click.option("--service", metavar="NAME", help="Only this service of the job.")
+@click.option("--part", type=click.IntRange(0), metavar="N", help="Only this part of the run.")
 @click.option("--end", "of_end", is_flag=True, help="Only that of the commands at its end.")
 @click.option("--node", type=click.IntRange(0), metavar="N", help="Only this node.")
 @click.option(
@@ -57,7 +59,7 @@ def command(run: str | None, **options: Any) -> int:
 
 def _show(run: str | None, options: dict[str, Any]) -> int:
     """Print or follow the log of one run."""
-    access = _open(run, options["service"])
+    access = _open(run, options["service"], options["part"])
     rank, follows = options["rank"], options["follow"]
     access.status()  # updates the attempts and ranks that are recorded here of a run on hosts
     attempt = _attempt(access, options["attempt"])
@@ -100,9 +102,11 @@ def _show(run: str | None, options: dict[str, Any]) -> int:
     return 0
 
 
-def _open(name: str | None, service: str | None) -> RunAccess:
-    """Return a run, or a service of it. Raises RunError."""
+def _open(name: str | None, service: str | None, part: int | None) -> RunAccess:
+    """Return a run, or a service or part of it. Raises RunError."""
     run = catalog().find(name)
+    if part is not None:
+        return LocalRun(part_run(run, part))
     return run if service is None else _service(run, service)
 
 

@@ -14,6 +14,7 @@ import click
 from safelaunch.cli.connections import catalog
 from safelaunch.cli.output import print_json, report, say, table, terminal_width
 from safelaunch.cli.runs.follow import is_hang_suspected, is_waiting
+from safelaunch.cli.runs.parts import part_counts
 from safelaunch.cli.runs.progress import WIDTH, short
 from safelaunch.runs import store
 from safelaunch.runs.access import HostAnswer
@@ -174,6 +175,9 @@ class _RunRow:
             shown += f", {quantity(status.leftovers, 'leftover')}"
         elif status.leftover_processes and shown == "running":
             shown += ", launcher ended"
+        parts = part_counts(self.run)
+        if parts is not None:
+            shown += f", {parts[0]}/{parts[1]}"
         ending = end_words.short(status, self.now)
         shown = f"{shown}, {ending}" if ending else shown
         attempts = len(status.attempts)

@@ -11,6 +11,7 @@ import click
 from safelaunch.cli.completion import complete_run
 from safelaunch.cli.connections import catalog
 from safelaunch.cli.output import print_json, terminal_width
+from safelaunch.cli.runs.parts import part_rows
 from safelaunch.cli.runs import follow, groups, progress
 from safelaunch.cli.runs.failure_block import labelled, with_label
 from safelaunch.runs import brief as short
@@ -62,6 +63,7 @@ def command(run: str | None, brief: bool, as_json: bool) -> int:
         else [
             *_nodes(record, status),
             *_services(status),
+            *part_rows(shown),
             *_attempts(status),
             *_progress(access, status),
             *_job(record, status),

@@ -149,7 +149,7 @@ class Coordinator:
 
 def _run(command: Sequence[str], outputs: Sequence[str], target: str) -> None:
     """Merge by a command: `{merge.inputs}` is all outputs, `{merge.output}` a file to write."""
-    temporary = f"{target}.{os.getpid()}.part"
+    temporary = pieces.temporary_path(target)
     argv: list[str] = []
     for word in command:
         argv += outputs if word == "{merge.inputs}" else [word.replace("{merge.output}", temporary)]

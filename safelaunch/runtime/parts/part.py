@@ -56,7 +56,9 @@ class Part(Member):
         port = start_probe.free_port(os.getpid() * 31 + self.index * SEED)
         own = {"run-dir": self.dir, "port": str(port or 1)}
         values = {"input": self.input, "output": self.output, "cards": self.cards or "none"}
-        self.start({**own, **self.words, **{f"shard.{name}": text for name, text in values.items()}})
+        self.start(
+            {**own, **self.words, **{f"shard.{name}": text for name, text in values.items()}}
+        )
 
     def _fork(self) -> int:
         pid = os.fork()

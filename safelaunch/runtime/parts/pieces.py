@@ -68,7 +68,7 @@ def _write_piece(rows: Iterator[bytes], size: int, header: bytes, target: str) -
 
 def join(outputs: Sequence[str], form: str, target: str) -> None:
     """Join the outputs of all parts, in this order. Raises PartsError, and keeps all outputs."""
-    temporary = f"{target}.{os.getpid()}.part"
+    temporary = temporary_path(target)
     check_outputs(outputs, target)
     try:
         os.makedirs(os.path.dirname(target) or ".", exist_ok=True)
@@ -83,6 +83,11 @@ def join(outputs: Sequence[str], form: str, target: str) -> None:
     finally:
         if os.path.lexists(temporary):
             os.unlink(temporary)
+
+
+def temporary_path(target: str) -> str:
+    """Return the name of a joined file while it is written."""
+    return f"{target}.{os.getpid()}.part"
 
 
 def check_outputs(outputs: Sequence[str], target: str) -> None:
