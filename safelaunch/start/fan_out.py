@@ -9,7 +9,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from safelaunch.model import Slot
+from safelaunch.model import FanOut, Slot
 from safelaunch.runtime import PLACE
 from safelaunch.runtime.parts import TEMPLATE, expand
 from safelaunch.runtime.records import FanOutSpec, MergeSpec
@@ -21,7 +21,7 @@ from safelaunch.start.scripts import late_values, members
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from safelaunch.model import FanOut, Plan
+    from safelaunch.model import Plan
     from safelaunch.start.caller import Caller
     from safelaunch.start.preflight import MachineReport
     from safelaunch.start.run_files import StartRequest
@@ -51,12 +51,12 @@ def _cores() -> int:
 def with_parts(
     request: StartRequest,
     plan: Plan,
-    fan_out: FanOut,
     caller: Caller,
     job_facts: Mapping[Slot, str],
     report: MachineReport,
 ) -> StartRequest:
     """Return the request with the files of the parts. Raises StartError and ConfigError."""
+    fan_out = plan.fan_out or FanOut()
     run_dir = job_facts[Slot.RUN_DIR]
     late = late_values.placeholders(plan, job_facts[Slot.RUN_ID], [Slot.PORT, Slot.RUN_DIR])
     part = start_request(

@@ -11,8 +11,8 @@ from safelaunch.cli.completion import complete_run
 from safelaunch.cli.connections import catalog
 from safelaunch.cli.output import say
 from safelaunch.cli.runs import follow, groups
-from safelaunch.cli.runs.parts import part_run
 from safelaunch.cli.runs.output.log_output import stdout_writer
+from safelaunch.cli.runs.parts import part_run
 from safelaunch.errors import RunError, did_you_mean
 from safelaunch.runs import store
 from safelaunch.runs.access import LocalRun, LogRequest, MissingLogError

@@ -11,9 +11,9 @@ import click
 from safelaunch.cli.completion import complete_run
 from safelaunch.cli.connections import catalog
 from safelaunch.cli.output import print_json, terminal_width
-from safelaunch.cli.runs.parts import part_rows
 from safelaunch.cli.runs import follow, groups, progress
 from safelaunch.cli.runs.failure_block import labelled, with_label
+from safelaunch.cli.runs.parts import part_rows
 from safelaunch.runs import brief as short
 from safelaunch.runs import store
 from safelaunch.runtime import backends

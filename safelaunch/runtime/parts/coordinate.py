@@ -57,9 +57,9 @@ class Coordinator:
         self._adopt(digests)
         ends = manifest.read(self.dir)
         missing = []
-        for part, digest in zip(self.parts, digests):
-            part.digest = digest
-            if not manifest.is_done(ends.get(part.index), part.words, digest):
+        for part in self.parts:
+            part.digest = digests[part.index]
+            if not manifest.is_done(ends.get(part.index), part.words, part.digest):
                 missing.append(part)
         self.done = len(self.parts) - len(missing)
         if self.done:
@@ -71,8 +71,8 @@ class Coordinator:
         if not self.spec.earlier:
             return
         ends, own = manifest.read(self.spec.earlier), manifest.read(self.dir)
-        for part, digest in zip(self.parts, digests):
-            end = ends.get(part.index)
+        for part in self.parts:
+            end, digest = ends.get(part.index), digests[part.index]
             if end is None or part.index in own or not manifest.is_done(end, part.words, digest):
                 continue
             output = Part(self.spec.earlier, part.index, {}).output

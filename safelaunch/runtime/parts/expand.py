@@ -47,7 +47,7 @@ def part_words(spec: FanOutSpec) -> list[dict[str, str]]:
         {
             "shard.index": str(index),
             "shard.count": str(count),
-            **{f"matrix.{name}": value for name, value in zip(spec.matrix, row)},
+            **{f"matrix.{name}": row[at] for at, name in enumerate(spec.matrix)},
         }
         for index, row in enumerate(rows)
     ]
