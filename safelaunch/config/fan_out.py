@@ -70,8 +70,8 @@ def _check_words(fan_out: FanOut, tree: Node) -> None:
         names["shard"].remove("input")
     for kind, name, origin in _words(tree):
         if name not in names[kind]:
-            known = ", ".join(f"{{{kind}.{field}}}" for field in names[kind]) or "none"
-            hint = did_you_mean(name, names[kind]) or f"known: {known}"
+            listed = ", ".join(f"{{{kind}.{field}}}" for field in names[kind]) or "none"
+            hint = did_you_mean(name, names[kind]) or f"known: {listed}"
             raise ConfigError(f"no `{{{kind}.{name}}}` here", where=origin, hint=hint)
 
 

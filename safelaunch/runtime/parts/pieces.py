@@ -92,15 +92,15 @@ def temporary_path(target: str) -> str:
 
 def check_outputs(outputs: Sequence[str], target: str) -> None:
     """Check that each part has an output of its own. Raises PartsError."""
-    seen: dict[str, int] = {os.path.realpath(target): -1}
+    owners: dict[str, int] = {os.path.realpath(target): -1}
     for index, path in enumerate(outputs):
         if not os.path.isfile(path):
             raise PartsError(f"part {index} has written no {path}")
         real = os.path.realpath(path)
-        if real in seen:
-            other = "the merged file" if seen[real] < 0 else f"the output of part {seen[real]}"
+        if real in owners:
+            other = "the merged file" if owners[real] < 0 else f"the output of part {owners[real]}"
             raise PartsError(f"the output of part {index}, {path}, is also {other}")
-        seen[real] = index
+        owners[real] = index
 
 
 def _copy(outputs: Sequence[str], form: str, out: BinaryIO) -> None:
