@@ -106,10 +106,7 @@ def _print_for_people(plan: Plan) -> None:
 
         print_submission(plan)
     _print_services(plan)
-    if plan.fan_out is not None:
-        from safelaunch.cli.plan_text.fan_out import print_fan_out
-
-        print_fan_out(plan.fan_out)
+    _print_parts(plan)
     for node in nodes if plan.engine is None else ():
         if several:
             click.echo(f"# node {node.node_rank} on {node.host}")
@@ -128,6 +125,13 @@ def _print_for_people(plan: Plan) -> None:
     for node in nodes:
         _print_ranks(node, several)
         _print_environment(node, several)
+
+
+def _print_parts(plan: Plan) -> None:
+    if plan.fan_out is not None:
+        from safelaunch.cli.plan_text.fan_out import print_fan_out
+
+        print_fan_out(plan.fan_out)
 
 
 def _print_services(plan: Plan) -> None:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from safelaunch.runs.access import RunAccess
-    from safelaunch.runtime.records import ShownRun
 
 SHOWN = 20  # parts that have not succeeded
 
@@ -29,7 +28,7 @@ def part_counts(run: store.Run) -> tuple[int, int] | None:
     return sum(end.state == "succeeded" for end in ends), expand.part_count(spec)
 
 
-def part_rows(shown: ShownRun) -> Iterator[tuple[str, str, int]]:
+def part_rows(shown: store.ShownRun) -> Iterator[tuple[str, str, int]]:
     """Yield how many parts are done, and why others have not succeeded."""
     if not shown.part_count:
         return
