@@ -966,8 +966,9 @@ class FanOut:
     matrix: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     over: str | None = None  # file that is divided among them, in the working directory
     by: str = "lines"
-    at_once: int | None = None  # None: the usable cores of the machine
+    at_once: int | None = None  # None: one for each card, or the usable cores of the machine
     merge: Merge | None = None
+    cards: tuple[str, ...] = ()  # of which each part has one
     earlier: str | None = None  # node folder of a run whose parts need not run again
 
 

@@ -97,7 +97,7 @@ def make_plan(resolved: Resolved) -> Plan:
     nodes, all_notes = direct.alike(nodes)
     notes += all_notes
     profiles = [profile for host in resolved.hosts if (profile := resolved.profile_of(host))]
-    return Plan(
+    plan = Plan(
         name=job.name,
         launcher=job.launcher,
         profile=", ".join(dict.fromkeys(profile.name for profile in profiles)) or None,
@@ -116,6 +116,11 @@ def make_plan(resolved: Resolved) -> Plan:
         queue=job.queue and replace(job.queue, kind=_kind(resolved)),
         fan_out=resolved.fan_out,
     )
+    if plan.fan_out is not None:
+        from safelaunch.plan.fan_out import with_cards
+
+        plan = with_cards(plan)
+    return plan
 
 
 def _service(service: ResolvedService) -> Service:

@@ -31,7 +31,10 @@ SCRIPT = "launch.sh"
 
 def spec_of(fan_out: FanOut, cwd: str) -> FanOutSpec:
     """Return what the coordinator has to know; paths are those in the working directory."""
-    spec = FanOutSpec(count=fan_out.count, by=fan_out.by, at_once=fan_out.at_once or _cores())
+    at_once = fan_out.at_once or len(fan_out.cards) or _cores()
+    spec = FanOutSpec(count=fan_out.count, by=fan_out.by, at_once=at_once)
+    if fan_out.cards:
+        spec.cards, spec.cards_each = list(fan_out.cards), 1
     spec.matrix = {name: list(values) for name, values in fan_out.matrix.items()}
     if fan_out.over is not None:
         spec.over = posixpath.join(cwd, fan_out.over)

@@ -18,9 +18,8 @@ SHOWN = 8  # parts
 def print_fan_out(fan_out: FanOut) -> None:
     """Print how many parts there are, what each has, and how they end."""
     rows = expand.part_words(spec_of(fan_out, ""))
-    at_once = (
-        "as many at once as cores" if fan_out.at_once is None else f"{fan_out.at_once} at once"
-    )
+    default = "one for each card" if fan_out.cards else "as many at once as cores"
+    at_once = default if fan_out.at_once is None else f"{fan_out.at_once} at once"
     over = f", over {fan_out.over} by {fan_out.by}" if fan_out.over else ""
     click.echo(f"# {len(rows)} parts{over}, {at_once}; each runs this line")
     for row in rows[:SHOWN] if fan_out.matrix else ():

@@ -101,3 +101,21 @@ def test_each_combination_of_values_is_a_part(place: Place) -> None:
         "2e-5 1",
         "2e-5 2",
     ]
+
+
+def test_each_part_that_runs_has_a_card_of_its_own(place: Place) -> None:
+    program = (
+        "import os, sys, time\n"
+        "card = os.environ['CUDA_VISIBLE_DEVICES']\n"
+        "os.mkdir('card-' + card)\n"  # fails where another part has it
+        "while not os.path.exists('used'):\n"
+        "    time.sleep(0.02)\n"
+        "os.rmdir('card-' + card)\n"
+    )
+    job = place.job(program, args={"index": "{shard.index}"}, shards=4, gpus=[0, 1])
+    assert "CUDA_VISIBLE_DEVICES='{shard.cards}'" in place.cli("run", job, "--dry-run").stdout
+    run = place.start(job)
+    wait_for(lambda: len(list(place.project.glob("card-*"))) == 2, "two parts at once")
+    place.write("used", "")
+    shown = place.json("wait", run)
+    assert (shown["state"], shown["part_count"]) == ("succeeded", 4)
