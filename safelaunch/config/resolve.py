@@ -270,7 +270,7 @@ def _fan_out(resolved: Resolved, values: dict[str, Any], tree: Node) -> FanOut |
     """Return the parts of a job. Raises ConfigError."""
     if not any(values.get(key) for key in ("shards", "matrix", "at_once")):
         return None
-    from safelaunch.config import fan_out
+    from safelaunch.config.topology import fan_out
 
     return fan_out.read(values, tree, resolved.job, is_remote=resolved.flags.remote)
 

@@ -6,6 +6,7 @@ member of the run, `members/part-<number>/node-0/`, with a supervisor, log and f
 
 from __future__ import annotations
 
+FORMATS = ("lines", "jsonl", "csv")
 TEMPLATE = "parts"  # member whose files are those of every part
 
 

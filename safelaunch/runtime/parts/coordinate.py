@@ -104,7 +104,7 @@ class Coordinator:
     def _start(self, part: Part) -> None:
         part.cards = self.free.pop(0)
         try:
-            part.begin()
+            part.start_from_template()
         except (OSError, ValueError) as e:
             self.free.append(part.cards)
             self._record(part, PartEnd(state="failed", cause=f"it cannot be started: {e}"))

@@ -44,7 +44,7 @@ class Part(Member):
         self.output = os.path.join(folder, "output")
         self.log = os.path.join(self.dir, "logs", "attempt-1", "combined.log")
 
-    def begin(self) -> None:
+    def start_from_template(self) -> None:
         """Start it, with the files of all parts. Raises OSError, ValueError."""
         template = os.path.join(members.folder(self.run_dir, TEMPLATE), "node-0")
         shutil.copyfile(

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import BinaryIO
 
-FORMATS = ("lines", "jsonl", "csv")
-
 
 def items(file: BinaryIO, form: str) -> Iterator[bytes]:
     """Yield lines; of CSV whole rows, which may have line ends in quotes."""

@@ -9,7 +9,7 @@ from safelaunch.config.schema import json_types
 from safelaunch.config.schema.keys import Block, Key, Schema
 from safelaunch.config.schema.types import Choice, Count, ListOf, MapOf, PathText, Text, WordsType
 from safelaunch.model import FanOut, Merge
-from safelaunch.runtime.parts.pieces import FORMATS
+from safelaunch.runtime.parts import FORMATS
 
 if TYPE_CHECKING:
     from safelaunch.config.schema.json_types import Shape

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from safelaunch.runtime.parts import PartsError, expand, manifest, pieces
+from safelaunch.runtime.parts import FORMATS, PartsError, expand, manifest, pieces
 from safelaunch.runtime.records import FanOutSpec, PartEnd
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def _divided(folder: Path, text: str, form: str, count: int) -> list[str]:
     return targets
 
 
-@pytest.mark.parametrize("form", pieces.FORMATS)
+@pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
 def test_joined_pieces_are_the_input(tmp_path: Path, form: str, count: int) -> None:
     rows = {
