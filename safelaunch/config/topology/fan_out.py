@@ -48,7 +48,11 @@ def read(values: Mapping[str, Any], tree: Node, job: Job, *, is_remote: bool) ->
     for name, row in matrix.items():
         for value in row:
             if not _PLAIN.fullmatch(value):
-                raise ConfigError(f"value `{value}` of `{name}` needs quotes", where=where)
+                raise ConfigError(
+                    f"value `{value}` of `{name}` is no plain word",
+                    where=where,
+                    hint="letters, digits and ._:@+,/%=-; let the program look up anything else",
+                )
     _check_words(fan_out, tree)
     return fan_out
 
