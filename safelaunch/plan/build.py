@@ -117,7 +117,7 @@ def make_plan(resolved: Resolved) -> Plan:
         fan_out=resolved.fan_out,
     )
     if plan.fan_out is not None:
-        from safelaunch.plan.fan_out import with_cards
+        from safelaunch.plan.members.fan_out import with_cards
 
         plan = with_cards(plan)
     return plan

@@ -1,0 +1,1 @@
+"""Parts of a job in its plan."""
