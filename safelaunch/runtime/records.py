@@ -1191,3 +1191,4 @@ class PlanRecord(Record):
     after: Sequence[Mapping[str, object]] = ()  # runs that it waits for
     queue: Mapping[str, object] | None = None  # priority, count and kind of cards that it waits for
     services: Sequence[Mapping[str, object]] = ()  # the plan of each service, and when it is ready
+    fan_out: Mapping[str, object] | None = None  # the parts of the job

@@ -9,7 +9,9 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from safelaunch.errors import ConfigError
 from safelaunch.model import FanOut, Slot
+from safelaunch.plan.steps import late_values as outputs_of_steps
 from safelaunch.runtime import PLACE
 from safelaunch.runtime.parts import TEMPLATE, expand
 from safelaunch.runtime.records import FanOutSpec, MergeSpec
@@ -60,6 +62,12 @@ def with_parts(
 ) -> StartRequest:
     """Return the request with the files of the parts. Raises StartError and ConfigError."""
     fan_out = plan.fan_out or FanOut()
+    if outputs_of_steps(plan):
+        raise ConfigError(
+            "words of earlier steps in a step with parts",
+            where=plan.job_file or None,
+            hint="let the program find the output of the earlier step by its own path",
+        )
     run_dir = job_facts[Slot.RUN_DIR]
     late = late_values.placeholders(plan, job_facts[Slot.RUN_ID], [Slot.PORT, Slot.RUN_DIR])
     part = start_request(

@@ -39,6 +39,8 @@ EXAMPLES = {
         beside=("examples/digits/digits.yaml",),
         has_steps=True,
     ),
+    "parts-evaluate": Example("examples/parts/evaluate.yaml", ("scripts/score.py",)),
+    "parts-sweep": Example("examples/parts/sweep.yaml", ("scripts/descend.py",)),
     "companionguard": Example("examples/companionguard/train.yaml", ("scripts/train_ppo.py",)),
     "lightrft-grpo": Example(
         "examples/lightrft/grpo.yaml", ("examples/gsm8k_geo3k/train_colocate.py",)

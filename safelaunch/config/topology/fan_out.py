@@ -33,6 +33,10 @@ def read(values: Mapping[str, Any], tree: Node, job: Job, *, is_remote: bool) ->
             "`at_once` without `shards` or `matrix`", where=where, hint="add one of them"
         )
     _check_place(job, where, key, is_remote=is_remote)
+    if values.get("services") or job.queue is not None:
+        other = "services" if values.get("services") else "queue"
+        hint = "start the server, or wait for the cards, as a job of its own"
+        raise ConfigError(f"`{key}` and `{other}` in one job", where=where, hint=hint)
     fan_out: FanOut = replace(
         values.get("shards") or FanOut(matrix=values["matrix"]), at_once=values.get("at_once")
     )

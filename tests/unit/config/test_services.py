@@ -42,13 +42,17 @@ def test_a_recorded_plan_has_its_services(project: Project) -> None:
         ("args: {u: '{services.server.uri}'}\nservices:\n" + SERVER, "a service has no `uri`"),
         ("services:\n  a: {launcher: command, command: [a], after: b}\n", "no service `b`"),
         (
-            ("services:\n  a: {launcher: command, command: [a], after: b}\n"
-            "  b: {launcher: command, command: [b], after: a}\n"),
+            (
+                "services:\n  a: {launcher: command, command: [a], after: b}\n"
+                "  b: {launcher: command, command: [b], after: a}\n"
+            ),
             "services wait for each other: a -> b",
         ),
         (
-            ("services:\n  a: {launcher: command, command: [a], port: 80}\n"
-            "  b: {launcher: command, command: [b], port: 80}\n"),
+            (
+                "services:\n  a: {launcher: command, command: [a], port: 80}\n"
+                "  b: {launcher: command, command: [b], port: 80}\n"
+            ),
             "port 80 of service `b` is that of `a`",
         ),
         (
