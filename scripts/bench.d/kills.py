@@ -59,6 +59,13 @@ def matrix() -> Iterator[Row]:
         [(str(case), queue.run_case, case) for case in queue.CASES],
         KILLS_AT_A_TIME,
     )
+    members = tests("support.faults.member_kills")
+    yield case_row(
+        "kill matrix of services, parts and steps: the same signals to client, supervisors, "
+        "coordinator and programs; nothing left, nothing run twice",
+        [(str(case), members.run_case, case) for case in members.CASES],
+        KILLS_AT_A_TIME,
+    )
     direct_cascade = partial(cascade.one_cascade, by="direct")
     ranks = [random.randrange(cascade.RANKS) for _ in range(CASCADES)]  # noqa: S311 - no secret
     yield case_row(

@@ -125,7 +125,7 @@ class Coordinator:
             self.done += 1
             _say(f"part {part.index} is done: {self.done}/{len(self.parts)}")
         else:
-            if end.state == "failed":
+            if end.state == "failed" or not self.is_stopped:  # somebody has stopped this part alone
                 self.failed[part.index] = end.cause or ""
             _say(f"part {part.index} {end.state}: {end.cause}; its log is {part.log}")
 

@@ -7,6 +7,8 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+from support.faults.member_kills import MemberCase, run_case
 from support.workspace import wait_for
 
 from safelaunch.runtime import processes
@@ -161,3 +163,16 @@ def test_a_service_ends_with_the_supervisor_of_its_run(place: Place) -> None:
     wait_for(lambda: '"state": "stopped"' in (server / "status.json").read_text(), "its end")
     place.cli("stop", run)
     assert not _processes(run)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        MemberCase("service", "KILL", "service's supervisor"),
+        MemberCase("part", "TERM", "part's supervisor"),
+        MemberCase("step", "KILL", "supervisor"),
+    ],
+    ids=str,
+)
+def test_a_run_whose_member_is_hit_ends_as_stated(case: MemberCase, tmp_path: Path) -> None:
+    assert run_case(case, str(tmp_path)) is None
