@@ -35,6 +35,7 @@ from launches import imports, launches
 from lint import lint
 from loop import loop
 from many_hosts import many_hosts
+from parts import parts
 from remote import queries, remote
 from rows import SAFELAUNCH, Row, home
 from slow_line import slow_line
@@ -190,6 +191,7 @@ SUBJECTS: dict[str, Callable[[], Iterator[Row]]] = {
     "ps": ps,
     "matrix": matrix,
     "queue": card_queue,
+    "parts": parts,
     "slurm": slurm,
     "flood": flood,
     "sync": sync,
