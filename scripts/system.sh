@@ -17,6 +17,8 @@ needs iproute2 "tests of runs on several machines" ip
 needs slurm-wlm "tests of runs on Slurm" slurmctld slurmd sbatch
 needs munge "tests of runs on Slurm" munged
 if [ -n "${CI:-}" ]; then
+  needs rclone "tests of uploads" rclone
+  needs charliecloud "tests of containers within a job of Slurm" ch-run
   needs slurmdbd "tests of Slurm's accounting" slurmdbd
   needs mariadb-server "tests of Slurm's accounting" mariadbd
   needs docker.io "tests of runs in containers" dockerd

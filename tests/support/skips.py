@@ -20,6 +20,7 @@ ALLOWED = {
     r"no IPv6 here": "many containers have none",
     r"no user namespaces here": "containers and hardened kernels forbid them; the command refuses",
     r"slurmd needs root": "CI without root runs no daemons of Slurm",
+    r"no (rclone|charliecloud) here": "of a CI that may install no packages",
     r"no Slurm here": "of a CI that may install no packages",
     r"no devices can be made here": "containers may forbid them; they stand for GPUs",
     r"(docker|podman) for tests needs root": "CI without root runs no containers",
