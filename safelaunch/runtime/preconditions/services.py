@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from safelaunch.runtime.records import RunRecord, ServiceSpec
 
+PORT_CLASS = "port-in-use"
 CLASS = "service-failed"  # failure class of a job that lost a service whose own is not known
 ADDRESS = "127.0.0.1"
 SEED = 1009  # between the ports that are searched for two services
@@ -50,11 +51,16 @@ class ServiceProcess:
         return self.readiness is not None
 
     def choose_port(self) -> None:
-        """Choose its port. Raises OSError."""
+        """Choose its port. Raises PreconditionFailed."""
         seed = os.getpid() * 31 + self.number * SEED
         port = self.spec.port or start_probe.free_port(seed)
         if port is None or not start_probe.can_bind(port):
-            raise OSError(f"port {port or ''} of service {self.name} is taken")
+            which = "no port is free for" if port is None else f"port {port} is taken, of"
+            what = f"{which} service {self.name}"
+            advice = "leave `port` out: the service gets a free one, as {services.NAME.port}"
+            raise PreconditionFailed(
+                Failure(version=1, class_name=PORT_CLASS, role="root", what=what, advice=advice)
+            )
         self.port = port
 
     def values(self) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,6 +111,15 @@ def test_a_service_that_is_never_ready_fails_the_run(place: Place) -> None:
     assert failure["class"] == "service-failed"
     assert failure["what"] == "service server was not ready after 2.0 s: `false` ends with 1"
     assert not _processes(run)
+
+
+def test_a_port_of_another_program_fails_the_run(place: Place) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        run = place.start(_job(place, CLIENT, {"port": port}))
+        failure = place.json("wait", run, code=1)["failure"]
+    assert failure["class"] == "port-in-use"
+    assert failure["what"] == f"port {port} is taken, of service server"
 
 
 def test_a_service_that_ends_before_it_is_ready_says_why(place: Place) -> None:
