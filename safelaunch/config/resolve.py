@@ -288,7 +288,9 @@ def _services(
     resolved_services = []
     for name, keys in services.trees(tree):
         own = resolve(keys, flags, paths, default_name=name, job_file=resolved.job_file)
-        resolved_services.append(ResolvedService(own, values["services"][name]))
+        own_keys = values["services"][name]
+        with_ready = {**own_keys, "ready": services.readiness(own_keys)}
+        resolved_services.append(ResolvedService(own, with_ready))
     return tuple(resolved_services)
 
 

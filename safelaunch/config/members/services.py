@@ -6,9 +6,11 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from safelaunch.config.members.presets import PRESETS, with_preset
 from safelaunch.config.schema.members.services import SERVICE
 from safelaunch.config.yaml_io.node import Node, overlay
 from safelaunch.errors import ConfigError, did_you_mean
+from safelaunch.model import Ready
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -32,9 +34,22 @@ def trees(tree: Node) -> list[tuple[str, Node]]:
     base = replace(tree, items=tuple(item for item in tree.items if item[0].text in SHARED))
     pairs = []
     for name, keys in items:
-        job_keys = tuple(item for item in keys.items if item[0].text not in own)
-        pairs.append((name.text, overlay(base, replace(keys, items=job_keys))))
+        job_keys = replace(keys, items=tuple(i for i in keys.items if i[0].text not in own))
+        preset = keys.get("preset")
+        if preset is not None and not preset.is_null:
+            job_keys = with_preset(name.text, job_keys, preset.text)
+        pairs.append((name.text, overlay(base, job_keys)))
     return pairs
+
+
+def readiness(keys: Mapping[str, Any]) -> Ready:
+    """Return when a service is ready: as it says, else as its preset does."""
+    ready: Ready = keys.get("ready", Ready())
+    preset = keys.get("preset")
+    is_open = ready.http is None and ready.log is None and not ready.command
+    if preset is None or not is_open:
+        return ready
+    return replace(ready, http=PRESETS[preset].http)
 
 
 def check(

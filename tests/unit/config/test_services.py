@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from support.project import Project
 
+from safelaunch.config.members.presets import PRESETS
+from safelaunch.config.schema.members.services import SERVERS
 from safelaunch.errors import ConfigError
 from safelaunch.plan.serialize import freeze, thaw
 
@@ -33,6 +35,30 @@ def test_a_service_has_what_the_job_says_of_machine_and_project(project: Project
 def test_a_recorded_plan_has_its_services(project: Project) -> None:
     plan = project.plan(HEAD + "services:\n" + SERVER)
     assert thaw(freeze(plan)) == plan
+
+
+@pytest.mark.parametrize(
+    ("preset", "words", "http"),
+    [
+        ("vllm", "-m vllm.entrypoints.openai.api_server --port PORT --model M", "/health"),
+        ("sglang", "-m sglang.launch_server --port PORT --model M", "/health"),
+        ("trl-vllm", "-m trl.scripts.vllm_serve --port PORT --model M", "/health/"),
+        ("swift-rollout", "rollout --port PORT --model M", "/health/"),
+        ("swift-deploy", "deploy --port PORT --model M", None),
+    ],
+)
+def test_a_preset_starts_its_server_on_the_port_of_the_service(
+    project: Project, preset: str, words: str, http: str | None
+) -> None:
+    text = f"services:\n  server: {{preset: {preset}, args: {{model: M}}}}\n"
+    service = project.plan(HEAD + text).services[0]
+    line = " ".join(map(str, service.plan.nodes[0].argv))
+    assert line.endswith(words.replace("PORT", "{services.server.port}"))
+    assert service.ready.http == http
+
+
+def test_each_server_of_the_schema_has_a_preset() -> None:
+    assert tuple(PRESETS) == SERVERS
 
 
 @pytest.mark.parametrize(
@@ -66,6 +92,7 @@ def test_a_recorded_plan_has_its_services(project: Project) -> None:
         ("services:\n  a: {launcher: command, command: [a], nodes: 2}\n", "`nodes` of a service"),
         ("services:\n  A b: {launcher: command, command: [a]}\n", "is no service name"),
         ("services:\n  a: {launcher: command, command: [a], ready: {http: x}}\n", "is no path"),
+        ("services:\n  a: {preset: vllm, args: [--model, M]}\n", "adds `port` to `args`"),
         ("services:\n  a: {script: none.py, launcher: python}\n", "script `none.py` does not"),
     ],
 )

@@ -7,6 +7,8 @@ from safelaunch.config.schema.types import Choice, Count, ListOf, MapOf, Text, W
 from safelaunch.config.schema.units import Duration, Pattern
 from safelaunch.model import Ready
 
+# config/members/presets.py says how each is started
+SERVERS = ("vllm", "sglang", "trl-vllm", "swift-rollout", "swift-deploy")
 SERVICE_NAME = Text(
     "a name", r"[a-z0-9][a-z0-9_-]{0,30}", "is no service name: small letters, digits, `-`, `_`"
 )
@@ -24,6 +26,7 @@ READY = Schema(
 SERVICE = Schema(
     "service",
     (
+        Key("preset", Choice(SERVERS), "a server that is known: its command, port and readiness"),
         Key("ready", Block(READY, "a mapping such as {http: /health}", Ready), "when it is ready"),
         Key("after", ListOf(SERVICE_NAME, "names", single=True), "services that it needs"),
         Key("port", Count(), "its port; default: a free one"),
