@@ -69,13 +69,13 @@ def _start(place: Place, case: MemberCase, job: str) -> str:
     client = place.popen("run", "--no-check", "--follow", job, stdout=subprocess.DEVNULL)
     runs = place.home / "runs"
     run = str(wait_for(lambda: runs.is_dir() and os.listdir(runs), "run")[0])
-    wait_for(lambda: _begun(place, "job") or _begun(place, "0"), "program that has begun")
+    wait_for(lambda: _starts(place, "job") or _starts(place, "0"), "program that has begun")
     client.send_signal(getattr(signal, f"SIG{case.signal}"))
     client.wait(timeout=LIMIT)
     return run
 
 
-def _begun(place: Place, name: str) -> list[int]:
+def _starts(place: Place, name: str) -> list[int]:
     """Return the pids of a program that was started so often."""
     path = place.project / f"begun-{name}"
     return [int(line) for line in path.read_text().split()] if path.exists() else []
@@ -109,12 +109,12 @@ def _service(place: Place, case: MemberCase) -> None:
     server = {"launcher": "python", "script": "server.py", "args": ["server"],
               "ready": {"command": ["test", "-e", "begun-server"]}}  # fmt: skip
     run = _start(place, case, place.job(PROGRAM, args=["job"], services={"server": server}))
-    wait_for(lambda: _begun(place, "job"), "job that has begun")
+    wait_for(lambda: _starts(place, "job"), "job that has begun")
     folder = os.path.join(place.node(run), "members", "server", "node-0")
     pids = {
         "supervisor": _supervisor(str(place.node(run))),
         "service's supervisor": _supervisor(folder),
-        "service": _begun(place, "server")[0],
+        "service": _starts(place, "server")[0],
     }
     if case.target in pids:
         _hit(case, pids[case.target])
@@ -123,18 +123,18 @@ def _service(place: Place, case: MemberCase) -> None:
     _after(place, case, run, is_ended=not is_ignored, state="succeeded" if is_ignored else state)
     if not is_ignored and case.target != "supervisor":
         check(place.json("show", run)["failure"].get("service"), "server", "service")
-    check([len(_begun(place, name)) for name in ("job", "server")], [1, 1], "starts")
+    check([len(_starts(place, name)) for name in ("job", "server")], [1, 1], "starts")
 
 
 def _part(place: Place, case: MemberCase) -> None:
     run = _start(place, case, place.job(PROGRAM, args=["{shard.index}"], shards=2, at_once=2))
-    wait_for(lambda: _begun(place, "0") and _begun(place, "1"), "two parts that have begun")
+    wait_for(lambda: _starts(place, "0") and _starts(place, "1"), "two parts that have begun")
     folder = os.path.join(place.node(run), "members", "part-0", "node-0")
     pids = {
         "supervisor": _supervisor(str(place.node(run))),
         "coordinator": (Process.from_json(place.status(run)["launcher"])).pid,
         "part's supervisor": _supervisor(folder),
-        "part": _begun(place, "0")[0],
+        "part": _starts(place, "0")[0],
     }
     if case.target in pids:
         _hit(case, pids[case.target])
@@ -143,12 +143,12 @@ def _part(place: Place, case: MemberCase) -> None:
     state = "stopped" if case.target == "supervisor" else "failed"
     state = "succeeded" if is_ignored else state
     _after(place, case, run, is_ended=not goes_on, state=state)
-    check([len(_begun(place, name)) for name in "01"], [1, 1], "starts")
+    check([len(_starts(place, name)) for name in "01"], [1, 1], "starts")
 
 
 def _step(place: Place, case: MemberCase) -> None:
     first = place.start(place.job(PROGRAM, name="first", args=["first"]))
-    wait_for(lambda: _begun(place, "first"), "first step that has begun")
+    wait_for(lambda: _starts(place, "first"), "first step that has begun")
     second = place.start(place.job(PROGRAM, name="second", args=["second"]), "--after", first)
     wait_for(lambda: first in str(place.status(second).get("waits_for")), "second that waits")
     target = first if case.target == "supervisor" else second
@@ -171,4 +171,4 @@ def _step(place: Place, case: MemberCase) -> None:
         began = int(is_ignored)
     none_left(place, first)
     none_left(place, second)
-    check([len(_begun(place, name)) for name in ("first", "second")], [1, began], "starts")
+    check([len(_starts(place, name)) for name in ("first", "second")], [1, began], "starts")

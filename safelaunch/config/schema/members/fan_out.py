@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from safelaunch.config.schema import json_types
 from safelaunch.config.schema.keys import Block, Key, Schema
+from safelaunch.config.schema.text_checks import check_kind
 from safelaunch.config.schema.types import Choice, Count, ListOf, MapOf, PathText, Text, WordsType
 from safelaunch.model import FanOut, Merge
 from safelaunch.runtime.parts import FORMATS
@@ -42,6 +43,7 @@ class ShardsType:
     def read(self, node: Node) -> FanOut:
         if node.kind == "scalar":
             return FanOut(count=Count().read(node))
+        check_kind(node, "map", self.wants)
         values = _SHARDS.read(node)[0]
         form = values.get("by", "lines")
         merge = values.get("merge")
@@ -51,8 +53,7 @@ class ShardsType:
         return FanOut(values.get("parts", 0), {}, values.get("over"), form, None, merge)
 
     def schema(self) -> Shape:
-        shapes = {key.name: key.type.schema() for key in _SHARDS.keys}
-        return json_types.either(Count().schema(), json_types.record(shapes))
+        return json_types.either(Count().schema(), _SHARDS.schema())
 
 
 FAN_OUT_KEYS = (
