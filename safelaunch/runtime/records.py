@@ -970,6 +970,7 @@ class Failure(Record):
     role: str = "unknown"  # root (a cause), cascade (a consequence) or unknown
     rank: Nullable[int] = None  # rank that failed first
     service: str | None = None  # service of the job that failed, where it was one
+    part: int | None = None  # the first part of the run that failed, of a run of parts
     host: str = ""  # host that it ran on
     node: int | None = None  # node that it ran on, of several
     run: str | None = None  # the run of that node, where each was started by hand
@@ -1028,6 +1029,12 @@ class RayFailure(Record):
     time: float = 0.0  # when it was seen, seconds since 1970
     last_lines: Sequence[str] = ()  # end of Ray's own log
     log: str = ""  # name of that log, whose end is kept beside this file
+
+
+class PartFailure(Failure):
+    """part-failure.json: why the parts of a run have failed, as their coordinator says it."""
+
+    FILE = "part-failure.json"
 
 
 # -- record.json -----------------------------------------------------------------------------------

@@ -188,6 +188,8 @@ def _log(failure: Failure, width: int, run: str, name: str) -> list[str]:
         option = f"--launcher{node}" if failure.rank is None else f"--rank {failure.rank}"
         if failure.service is not None:
             option = f"--service {failure.service}"
+        if failure.part is not None:
+            option = f"--part {failure.part}"
         place = f"on {failure.host}: " if failure.run else ""
         return with_label("log", [f"{place}{command} {option}"])
     source = name if failure.rank is None else f"rank {failure.rank}"

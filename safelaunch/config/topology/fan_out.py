@@ -76,11 +76,31 @@ def _check_words(fan_out: FanOut, tree: Node) -> None:
     names = {"shard": list(SHARD_FIELDS), "matrix": list(fan_out.matrix)}
     if fan_out.over is None:
         names["shard"].remove("input")
+    used = {(kind, name) for kind, name, _ in _words(tree)}
+    for name in fan_out.matrix:
+        if ("matrix", name) not in used:
+            raise ConfigError(
+                f"no word uses `{name}` of `matrix`: parts would be alike",
+                where=_origin(tree, "matrix"),
+                hint=f"`{{matrix.{name}}}` in args or env",
+            )
+    for field, is_needed in (("input", fan_out.over), ("output", fan_out.merge)):
+        if is_needed is not None and ("shard", field) not in used:
+            raise ConfigError(
+                f"no word uses `{{shard.{field}}}`",
+                where=_origin(tree, "shards"),
+                hint=f"`{{shard.{field}}}` in args: the part's own file",
+            )
     for kind, name, origin in _words(tree):
         if name not in names[kind]:
             listed = ", ".join(f"{{{kind}.{field}}}" for field in names[kind]) or "none"
             hint = did_you_mean(name, names[kind]) or f"known: {listed}"
             raise ConfigError(f"no `{{{kind}.{name}}}` here", where=origin, hint=hint)
+
+
+def _origin(tree: Node, key: str) -> Origin | None:
+    node = tree.get(key)
+    return None if node is None else node.origin
 
 
 def _words(node: Node) -> Iterator[tuple[str, str, Any]]:

@@ -6,7 +6,8 @@ member of the run, `members/part-<number>/node-0/`, with a supervisor, log and f
 
 from __future__ import annotations
 
-FORMATS = ("lines", "jsonl", "csv")
+FORMATS = ("lines", "jsonl", "csv")  # of an input
+MERGES = (*FORMATS, "json")  # of outputs: json for one list in each
 TEMPLATE = "parts"  # member whose files are those of every part
 
 

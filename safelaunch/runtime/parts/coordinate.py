@@ -21,7 +21,8 @@ sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.
 
 from safelaunch.runtime.parts import PartsError, expand, manifest, pieces
 from safelaunch.runtime.parts.part import Part, preload
-from safelaunch.runtime.records import FanOutSpec, PartEnd
+from safelaunch.runtime.parts.pieces import DISK_FULL
+from safelaunch.runtime.records import Failure, FanOutSpec, PartEnd, PartFailure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,7 +97,9 @@ class Coordinator:
             first = min(self.failed)
             more = ", ".join(map(str, sorted(self.failed)[1:SHOWN]))
             cause = f"{len(self.failed)} of {len(self.parts)} parts failed; part {first}: "
-            _say(cause + self.failed[first] + (f"; also {more}" if more else ""))
+            text = cause + self.failed[first] + (f"; also {more}" if more else "")
+            _say(text)
+            self._write_failure(first, text)
             return 1
         self._merge()
         return 0
@@ -133,6 +136,13 @@ class Coordinator:
         self.is_stopped = True
         for part in self.running:
             part.ask_to_stop()
+
+    def _write_failure(self, first: int, text: str) -> None:
+        """Write why the run has failed: the failure of a part, for the supervisor of the run."""
+        own = self.parts[first].failure() or Failure(version=1, role="root")
+        failure = PartFailure.from_json(own.to_json())
+        failure.what, failure.part, failure.rank, failure.attempt = text, first, None, None
+        failure.write(self.dir)
 
     def _merge(self) -> None:
         merge = self.spec.merge
@@ -183,6 +193,9 @@ def main(node_dir: str) -> int:
         return Coordinator(node_dir, spec).run()
     except (OSError, PartsError) as e:
         sys.stderr.write(f"[safelaunch] the parts: {e}\n")
+        class_name = "disk-full" if DISK_FULL in str(e) else None
+        what = f"the parts: {e}"
+        PartFailure(version=1, role="root", what=what, class_name=class_name).write(node_dir)
         return 1
 
 

@@ -7,8 +7,9 @@ import os
 import shutil
 import signal
 import sys
+import time
 
-from safelaunch.runtime import members
+from safelaunch.runtime import members, processes, run_state
 from safelaunch.runtime.members.member import Member
 from safelaunch.runtime.parts import TEMPLATE
 from safelaunch.runtime.records import PartEnd, RunRecord
@@ -19,6 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+GRACE_OF_REST = 2.0  # seconds between TERM and KILL of what a killed supervisor has left
 SEED = 1009  # between the ports that are searched for two parts
 
 
@@ -79,9 +81,16 @@ class Part(Member):
         finally:
             os._exit(code)
 
+    def _end_rest(self) -> None:
+        """End what is left of a part whose supervisor is gone."""
+        late = time.monotonic() + GRACE_OF_REST
+        processes.end_all(lambda: run_state.recorded(self.dir), lambda: time.monotonic() >= late)
+
     def end(self) -> PartEnd:
         """Return how it has ended."""
         status, failure = self.status(), self.failure()
+        if status.state not in run_state.ENDED:
+            self._end_rest()
         end = PartEnd(state=status.state, exit_code=status.exit_code, elapsed=status.elapsed)
         if status.state == "succeeded":
             return end

@@ -13,6 +13,8 @@ import os
 
 from safelaunch.runtime.parts import PartsError
 
+DISK_FULL = "the disk is full"
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -76,7 +78,7 @@ def join(outputs: Sequence[str], form: str, target: str) -> None:
             os.fsync(out.fileno())
         os.replace(temporary, target)
     except OSError as e:
-        why = "the disk is full" if e.errno in (errno.ENOSPC, errno.EDQUOT) else e.strerror
+        why = DISK_FULL if e.errno in (errno.ENOSPC, errno.EDQUOT) else e.strerror
         raise PartsError(f"{target} cannot be written: {why}; the outputs of the parts stay") from e
     finally:
         if os.path.lexists(temporary):
@@ -102,6 +104,9 @@ def check_outputs(outputs: Sequence[str], target: str) -> None:
 
 
 def _copy(outputs: Sequence[str], form: str, out: BinaryIO) -> None:
+    if form == "json":
+        out.write(_joined_lists(outputs))
+        return
     header = b""
     for path in outputs:
         with open(path, "rb") as file:
@@ -117,6 +122,21 @@ def _copy(outputs: Sequence[str], form: str, out: BinaryIO) -> None:
                 if form == "jsonl":
                     _check_json(row, path, number)
                 out.write(row)
+
+
+def _joined_lists(outputs: Sequence[str]) -> bytes:
+    """Return one JSON list of the lists in all outputs. Raises PartsError."""
+    rows: list[object] = []
+    for path in outputs:
+        try:
+            with open(path, "rb") as file:
+                content = json.loads(file.read().decode())
+        except ValueError as e:
+            raise PartsError(f"{path} is no JSON: {e}") from e
+        if not isinstance(content, list):
+            raise PartsError(f"{path} is no JSON list; `merge: {{command: ...}}` merges others")
+        rows += content
+    return json.dumps(rows, indent=1, ensure_ascii=False).encode() + b"\n"
 
 
 def _check_json(row: bytes, path: str, number: int) -> None:

@@ -19,7 +19,7 @@ from safelaunch.runtime.messages.ends import Decision
 from safelaunch.runtime.monitor import limits
 from safelaunch.runtime.monitor.leftovers import IDLE_AFTER, describe
 from safelaunch.runtime.progress import artifacts, checkpoints
-from safelaunch.runtime.records import Failure, HangReport, RankFailure, Status
+from safelaunch.runtime.records import Failure, HangReport, PartFailure, RankFailure, Status
 from safelaunch.runtime.signatures import classes
 from safelaunch.runtime.signatures.advice import ADVICE
 from safelaunch.runtime.supervise import recovery
@@ -115,6 +115,7 @@ def determine(attempt: Attempt, observer: Observer, attempts: list[AttemptRecord
         _ended_itself(outcome, attempt, observer, launcher)
     if outcome.status.state == "failed":
         _blame_service(outcome, attempt, observer)
+        _blame_part(outcome, attempt)
     if outcome.failure is not None and run.engine is not None:
         outcome.failure.host = run.hosts[run.node]  # as the engine's own commands name it
     progress = observer.progress.snapshot()
@@ -129,6 +130,14 @@ def determine(attempt: Attempt, observer: Observer, attempts: list[AttemptRecord
     if advice:
         outcome.status.advice = advice
     return outcome
+
+
+def _blame_part(outcome: Outcome, attempt: Attempt) -> None:
+    """Take the failure of a part for that of the run, where its coordinator names one."""
+    record = PartFailure.read(attempt.dir)
+    if record is not None and not attempt.ended_by:
+        outcome.failure = Failure.from_json(record.to_json())
+        outcome.failure.attempt = attempt.number
 
 
 def _blame_service(outcome: Outcome, attempt: Attempt, observer: Observer) -> None:

@@ -56,7 +56,9 @@ def test_one_part_fails_the_others_go_on_and_a_rerun_does_what_is_missing(place:
     assert [end["part"] for end in shown["parts"] if end["state"] == "succeeded"] == [0, 1, 3]
     assert not (place.project / "scores.jsonl").exists()
     assert "3/4" in place.cli("ps").stdout
+    assert (shown["failure"]["part"], shown["failure"]["class"]) == (2, "user-code-exception")
     assert "2: failed: ValueError: a bad row" in place.cli("show", run).stdout
+    assert f"safelaunch logs {run} --part 2" in place.cli("show", run).stdout
     assert "ValueError: a bad row" in place.cli("logs", run, "--part", "2").stdout
     place.write("mended", "")
     again = json.loads(place.cli("rerun", run, "--json").stdout)["id"]

@@ -140,6 +140,8 @@ def _part(place: Place, case: MemberCase) -> None:
         _hit(case, pids[case.target])
     is_ignored = case.target == "client" or ("supervisor" in case.target and case.signal == "HUP")
     goes_on = is_ignored or case.target.startswith("part")  # the other part does
+    if not is_ignored and case.target.startswith("part"):
+        wait_for(lambda: processes.start_time(pids["part"]) is None, "end of the part", LIMIT)
     state = "stopped" if case.target == "supervisor" else "failed"
     state = "succeeded" if is_ignored else state
     _after(place, case, run, is_ended=not goes_on, state=state)

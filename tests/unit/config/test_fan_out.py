@@ -41,6 +41,9 @@ def test_a_recorded_plan_has_its_parts(project: Project) -> None:
         ("shards: 2\nargs: {i: '{shard.inputs}'}\n", "no `{shard.inputs}` here"),
         ("shards: 2\nargs: {i: '{shard.input}'}\n", "no `{shard.input}` here"),
         ("shards: 2\n" + SERVICES, "`shards` and `services` in one job"),
+        ("matrix: {a: [1], b: [1]}\nargs: {x: '{matrix.a}'}\n", "no word uses `b` of `matrix`"),
+        ("shards: {over: d.csv, parts: 2}\n", "no word uses `{shard.input}`"),
+        ("shards: {parts: 2, merge: {output: x}}\n", "no word uses `{shard.output}`"),
         ("shards: {over: data.txt}\n", "without `parts`"),
     ],
 )
@@ -51,6 +54,21 @@ def test_what_cannot_be_is_refused_with_its_place(
         project.plan(HEAD + text)
     assert message in caught.value.message
     assert caught.value.where
+
+
+@pytest.mark.parametrize(
+    ("merge", "by"),
+    [("a.csv", "csv"), ("{output: a.json}", "json"), ("a.txt", "lines"),
+     ("{output: a.csv, by: lines}", "lines")],
+)  # fmt: skip
+def test_outputs_are_joined_as_the_name_of_the_file_ends(
+    project: Project, merge: str, by: str
+) -> None:
+    text = f"args: {{o: '{{shard.output}}'}}\nshards: {{parts: 2, merge: {merge}}}\n"
+    fan_out = project.plan(HEAD + text).fan_out
+    assert fan_out is not None
+    assert fan_out.merge is not None
+    assert fan_out.merge.by == by
 
 
 @pytest.mark.parametrize("flags", [Flags(engine="slurm"), Flags(remote=True, hosts=("gpu1",))])

@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from safelaunch.config.schema import json_types
-from safelaunch.config.schema.keys import Block, Key, Schema
+from safelaunch.config.schema.keys import Key, Schema
 from safelaunch.config.schema.text_checks import check_kind
 from safelaunch.config.schema.types import Choice, Count, ListOf, MapOf, PathText, Text, WordsType
 from safelaunch.model import FanOut, Merge
-from safelaunch.runtime.parts import FORMATS
+from safelaunch.runtime.parts import FORMATS, MERGES
 
 if TYPE_CHECKING:
     from safelaunch.config.schema.json_types import Shape
@@ -20,17 +21,41 @@ _MERGE = Schema(
     "merge",
     (
         Key("output", PathText(), "the file, in the working directory"),
-        Key("by", Choice(FORMATS), "lines, jsonl or csv; default: that of the input"),
+        Key("by", Choice(MERGES), "lines, jsonl, csv or json; default: by the name's ending"),
         Key("command", WordsType(), "a command instead, with {merge.inputs} and {merge.output}"),
     ),
 )
+
+
+class MergeType:
+    """The file of the joined outputs, or a mapping."""
+
+    wants = "a file, or a mapping such as {output: FILE}"
+
+    def read(self, node: Node) -> Merge:
+        if node.kind == "scalar":
+            return _with_form(Merge(PathText().read(node)), None)
+        check_kind(node, "map", self.wants)
+        values = _MERGE.read(node)[0]
+        merge = Merge(values.get("output", ""), command=tuple(values.get("command", ())))
+        return _with_form(merge, values.get("by"))
+
+    def schema(self) -> Shape:
+        return json_types.either(PathText().schema(), _MERGE.schema())
+
+
+def _with_form(merge: Merge, form: str | None) -> Merge:
+    ending = merge.output.rpartition(".")[2]
+    return replace(merge, by=form or (ending if ending in MERGES else "lines"))
+
+
 _SHARDS = Schema(
     "shards",
     (
         Key("parts", Count(), "how many"),
         Key("over", PathText(), "the file that is divided among them"),
         Key("by", Choice(FORMATS), "lines, jsonl or csv; default: lines"),
-        Key("merge", Block(_MERGE, "a mapping such as {output: FILE}", Merge), "joins the outputs"),
+        Key("merge", MergeType(), "joins the outputs: a file, or {output: FILE, by: jsonl}"),
     ),
 )
 
@@ -45,11 +70,7 @@ class ShardsType:
             return FanOut(count=Count().read(node))
         check_kind(node, "map", self.wants)
         values = _SHARDS.read(node)[0]
-        form = values.get("by", "lines")
-        merge = values.get("merge")
-        keys = node.get("merge")
-        if merge is not None and keys is not None and keys.get("by") is None:
-            merge = Merge(merge.output, form, merge.command)
+        form, merge = values.get("by", "lines"), values.get("merge")
         return FanOut(values.get("parts", 0), {}, values.get("over"), form, None, merge)
 
     def schema(self) -> Shape:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING
 
@@ -130,3 +131,18 @@ def test_a_part_is_done_only_with_the_same_values_and_input() -> None:
     assert not manifest.is_done(end, {"matrix.lr": "2"}, "ab")
     assert not manifest.is_done(end, {"matrix.lr": "1"}, "cd")
     assert not manifest.is_done(None, {}, "")
+
+
+def test_lists_in_the_outputs_become_one_list(tmp_path: Path) -> None:
+    outputs = [tmp_path / "0", tmp_path / "1"]
+    for number, path in enumerate(outputs):
+        path.write_text(json.dumps([number]))
+    target = tmp_path / "all.json"
+    pieces.join([str(path) for path in outputs], "json", str(target))
+    assert json.loads(target.read_text()) == [0, 1]
+
+
+def test_an_output_that_is_no_list_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "0").write_text("{}")
+    with pytest.raises(PartsError, match="is no JSON list"):
+        pieces.join([str(tmp_path / "0")], "json", str(tmp_path / "all.json"))
