@@ -14,7 +14,7 @@ from safelaunch.config.assets import REPLACED_KEYS
 from safelaunch.config.schema.files import StepsType
 from safelaunch.config.set_option import apply_set_option
 from safelaunch.config.supervision import MAX_NAME
-from safelaunch.config.yaml_io.node import Node, mapping, overlay
+from safelaunch.config.yaml_io.node import Node, leaves, mapping, overlay
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.model import STEP_OUTPUT
 from safelaunch.runtime.preconditions.step_outputs import FORMS, is_output
@@ -190,13 +190,5 @@ def _references(tree: Node, block: str = "") -> Iterator[tuple[str, Node, str]]:
         if name == "recovery" and value.kind == "map":
             yield from _references(value, "recovery.")
         elif name != "smoke":
-            for node in _leaves(value):
+            for node in leaves(value):
                 yield from ((name, node, match[1]) for match in STEP_OUTPUT.finditer(node.text))
-
-
-def _leaves(node: Node) -> Iterator[Node]:
-    if node.kind == "scalar":
-        yield node
-    for item in node.items:
-        for child in item[1:] if isinstance(item, tuple) else (item,):
-            yield from _leaves(child)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from safelaunch.config.schema.ending.read import read_ending
 from safelaunch.config.schema.files import SmokeType
 from safelaunch.config.schema.types import ArgsType
-from safelaunch.config.yaml_io.node import Node, mapping, overlay
+from safelaunch.config.yaml_io.node import Node, leaves, mapping, overlay
 from safelaunch.errors import ConfigError
 from safelaunch.model import BUILT_IN, Args, Hang, Recovery, Success, Supervision
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from safelaunch.config.paths import Paths
     from safelaunch.model import Profile
@@ -146,7 +146,7 @@ def smoke_args(tree: Node) -> Args | None:
 
 def _check_checkpoint(recovery: Node, added: Node, args: Node | None) -> None:
     """Refuse a `{checkpoint}` in `resume_args` that nothing can replace."""
-    nodes = [node for node in _leaves(added) if CHECKPOINT.search(node.text)]
+    nodes = [node for node in leaves(added) if CHECKPOINT.search(node.text)]
     if not nodes:
         return
     glob = recovery.get("checkpoint")
@@ -156,21 +156,13 @@ def _check_checkpoint(recovery: Node, added: Node, args: Node | None) -> None:
             where=nodes[0].origin,
             hint="name the checkpoints by a glob: `checkpoint: out/checkpoint-*`",
         )
-    for node in _leaves(args) if args is not None else ():
+    for node in leaves(args) if args is not None else ():
         if CHECKPOINT.search(node.text):
             raise ConfigError(
                 "`{checkpoint}` in `args`: it is replaced in `recovery.resume_args` only",
                 where=node.origin,
                 hint="write it there; the first attempt has no checkpoint",
             )
-
-
-def _leaves(node: Node) -> Iterator[Node]:
-    if node.kind == "scalar":
-        yield node
-    for item in node.items:
-        for child in item[1:] if isinstance(item, tuple) else (item,):
-            yield from _leaves(child)
 
 
 def apply_smoke(tree: Node, default_name: str) -> Node:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from safelaunch.config.members.presets import PRESETS, with_preset
 from safelaunch.config.schema.members.services import SERVICE
-from safelaunch.config.yaml_io.node import Node, overlay
+from safelaunch.config.yaml_io.node import Node, leaves, overlay
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.model import Ready
 
@@ -103,12 +103,9 @@ def _key(tree: Node, name: str, key: str) -> Node:
 
 def _words(node: Node) -> Iterator[tuple[str, str, Any]]:
     """Return service, field and origin of each word in braces."""
-    if node.kind == "scalar":
-        for name, field in _WORD.findall(node.text):
-            yield name, field, node.origin
-    for item in node.items:
-        for value in item if node.kind == "map" else (item,):
-            yield from _words(value)
+    for leaf in leaves(node):
+        for name, field in _WORD.findall(leaf.text):
+            yield name, field, leaf.origin
 
 
 def _check_order(services: Mapping[str, Mapping[str, Any]], tree: Node) -> None:

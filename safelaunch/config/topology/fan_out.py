@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from safelaunch.config.yaml_io.node import leaves
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.model import FanOut
 from safelaunch.runtime.parts import PartsError, expand
@@ -105,9 +106,6 @@ def _origin(tree: Node, key: str) -> Origin | None:
 
 def _words(node: Node) -> Iterator[tuple[str, str, Any]]:
     """Yield kind, name and origin of each word in braces."""
-    if node.kind == "scalar":
-        for kind, name in _WORD.findall(node.text):
-            yield kind, name, node.origin
-    for item in node.items:
-        for value in item if node.kind == "map" else (item,):
-            yield from _words(value)
+    for leaf in leaves(node):
+        for kind, name in _WORD.findall(leaf.text):
+            yield kind, name, leaf.origin

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from safelaunch.model import Origin
 
 
@@ -44,6 +46,15 @@ def mapping(entries: dict[str, Node], origin: Origin) -> Node:
     """Return a map node with text keys."""
     items = tuple((Node("scalar", node.origin, key), node) for key, node in entries.items())
     return Node("map", origin, items=items)
+
+
+def leaves(node: Node) -> Iterator[Node]:
+    """Yield the scalars of a node, the values of its maps and lists; no keys."""
+    if node.kind == "scalar":
+        yield node
+    for item in node.items:
+        for child in item[1:] if isinstance(item, tuple) else (item,):
+            yield from leaves(child)
 
 
 def overlay(base: Node | None, over: Node) -> Node:
