@@ -33,6 +33,7 @@ from safelaunch.runtime.records import (
     Process,
     Provenance,
     RunRecord,
+    ServiceStatus,
     Status,
     StopRequest,
     Waiting,
@@ -200,9 +201,12 @@ class Supervisor:
         self._note_services()
         return stop_reason
 
+    def _service_statuses(self) -> list[ServiceStatus]:
+        return [status for waits in self.preconditions for status in waits.statuses()]
+
     def _note_services(self) -> None:
         """Record how the services of the job are."""
-        statuses = [status for waits in self.preconditions for status in waits.statuses()]
+        statuses = self._service_statuses()
         shown = [status.to_json() for status in statuses]
         if shown != [status.to_json() for status in self.journal.status.services]:
             self.journal.status.services = statuses
@@ -679,10 +683,13 @@ class Supervisor:
             return
         for precondition in reversed(self.preconditions):
             precondition.close()
-        self._note_services()
-        try:
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
+        # not saved: the status has the state of the end, which is not recorded yet
+        self.journal.status.services = self._service_statuses() or self.journal.status.services
+        deadline = time.monotonic() + SERVER_PATIENCE
+        try:  # what writes the log of a service ends a moment after its supervisor
+            while time.monotonic() < deadline:
+                if not os.waitpid(-1, os.WNOHANG)[0]:
+                    time.sleep(0.002)
         except ChildProcessError:
             self.current.has_children = False
 
