@@ -174,8 +174,20 @@ def marked(run_id: str) -> dict[int, int]:
     return _or_last(run_id, _marked)
 
 
+def of_node(node_dir: str) -> dict[int, int]:
+    """Return {pid: start time} of this user's living processes that a supervisor there started.
+
+    They are recognised by their environment. Raises OSError where /proc cannot be read.
+    """
+    return _with_variable(f"SAFELAUNCH_NODE_DIR={node_dir}")
+
+
 def _marked(run_id: str) -> dict[int, int]:
-    mark, own = f"{MARK}={run_id}".encode(), os.getpid()
+    return _with_variable(f"{MARK}={run_id}")
+
+
+def _with_variable(text: str) -> dict[int, int]:
+    mark, own = os.fsencode(text), os.getpid()
     return {
         pid: start
         for pid, _, start in _living()

@@ -84,7 +84,12 @@ class Part(Member):
     def _end_rest(self) -> None:
         """End what is left of a part whose supervisor is gone."""
         late = time.monotonic() + GRACE_OF_REST
-        processes.end_all(lambda: run_state.recorded(self.dir), lambda: time.monotonic() >= late)
+
+        def left() -> dict[int, int]:
+            # not yet in its record, where the supervisor was killed right after the start
+            return {**processes.of_node(self.dir), **run_state.recorded(self.dir)}
+
+        processes.end_all(left, lambda: time.monotonic() >= late)
 
     def end(self) -> PartEnd:
         """Return how it has ended."""
