@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from safelaunch.runtime.members import FOLDER
 from safelaunch.runtime.records import ReadyCheck, RunRecord, ServiceSpec
@@ -12,13 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from safelaunch.model import Service, Slot
-
-
-class MemberFiles(NamedTuple):
-    """Names and bytes of the files of a member in the folder of the run's node."""
-
-    files: tuple[tuple[str, bytes], ...]
-    env: Mapping[str, str]  # what it takes of the caller's environment
 
 
 def service_words(services: Iterable[Service]) -> dict[str, str]:

@@ -140,8 +140,6 @@ def test_a_term_that_no_person_has_sent_is_a_notice_where_the_job_says_so(place:
 def test_a_metadata_service_that_does_not_answer_is_said(place: Place) -> None:
     job = place.job(TRAIN, preemption={"url": "http://127.0.0.1:1/x", "every": "0.1s"})
     run = place.start(job)
-    wait_for(
-        lambda: "a preemption would not be noticed" in (place.status(run).get("warning") or ""),
-        "warning",
-    )
+    warning = wait_for(lambda: place.status(run).get("warning"), "warning")
+    assert "a preemption would not be noticed" in warning
     place.cli("stop", run)

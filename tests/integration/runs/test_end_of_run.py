@@ -134,7 +134,8 @@ def test_an_upload_without_its_program_is_said_at_the_start(place: Place) -> Non
     place.env["PATH"] = _without(place, "rclone")
     upload = {"to": "store:x", "files": ["out/**"]}
     run = place.start(place.shell("sleep 600", upload=upload))
-    wait_for(lambda: "rclone is not on PATH" in str(place.status(run).get("warning")), "warning")
+    warning = wait_for(lambda: place.status(run).get("warning"), "warning")
+    assert "rclone is not on PATH" in warning
     place.cli("stop", run)
 
 
