@@ -133,8 +133,6 @@ def _check_ports(services: Mapping[str, Mapping[str, Any]], tree: Node) -> None:
         if port is None:
             continue
         where = _key(tree, name, "port").origin
-        if not 0 < port < 1 << 16:
-            raise ConfigError(f"no port: {port}", where=where, hint="1 to 65535")
         if port in ports:
             raise ConfigError(
                 f"port {port} of service `{name}` is that of `{ports[port]}`",

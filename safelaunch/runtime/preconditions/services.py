@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 
+from safelaunch.runtime.failure import log_tails
 from safelaunch.runtime.members.member import Member
 from safelaunch.runtime.members.ready_checks import Readiness
 from safelaunch.runtime.preconditions import Precondition, PreconditionFailed
@@ -22,8 +23,6 @@ PORT_CLASS = "port-in-use"
 CLASS = "service-failed"  # failure class of a job that lost a service whose own is not known
 ADDRESS = "127.0.0.1"
 SEED = 1009  # between the ports that are searched for two services
-LIVE = ("pending", "running")
-REASON_LINES = 8  # last lines of a service that never was ready
 
 
 def preconditions(run: RunRecord, node_dir: str) -> list[Services]:
@@ -57,7 +56,7 @@ class ServiceProcess:
         if port is None or not start_probe.can_bind(port):
             which = "no port is free for" if port is None else f"port {port} is taken, of"
             what = f"{which} service {self.name}"
-            advice = "leave `port` out: the service gets a free one, as {services.NAME.port}"
+            advice = f"leave `port` out: it gets a free one, `{{services.{self.name}.port}}`"
             raise PreconditionFailed(
                 Failure(version=1, class_name=PORT_CLASS, role="root", what=what, advice=advice)
             )
@@ -95,10 +94,7 @@ class ServiceProcess:
         limit = self.spec.ready.limit
         if self.is_begun and not self.is_ready and time.monotonic() - self.began > limit:
             what = f"service {self.name} was not ready after {duration(limit)}: {self.missing}"
-            advice = (
-                f"`safelaunch logs --service {self.name}` shows its log; `ready: {{limit: ..}}`"
-            )
-            return self._about(what, None, f"{advice} sets another limit")
+            return self._about(what, None, "; `ready: {limit: 30m}` gives it longer")
         return None
 
     def _ended(self) -> Failure:
@@ -108,29 +104,21 @@ class ServiceProcess:
         what = f"service {self.name} {state} ({how})"
         if own is not None and own.what and status.state == "failed":
             what += f": {own.what}"
-        advice = f"`safelaunch logs --service {self.name}` shows its log"
-        return self._about(what, own if status.state == "failed" else None, advice)
+        return self._about(what, own if status.state == "failed" else None)
 
-    def _about(self, what: str, own: Failure | None, advice: str) -> Failure:
+    def _about(self, what: str, own: Failure | None, more: str = "") -> Failure:
+        """Return a failure of the service, with what its own supervisor has recorded of it."""
         failure = Failure(version=1) if own is None else own.copy()
         failure.what, failure.service, failure.rank = what, self.name, None
         failure.class_name = failure.class_name or CLASS
         failure.role, failure.attempt = "root", None
-        failure.advice = failure.advice or advice
+        look = f"`safelaunch logs --service {self.name}` shows its log"
+        failure.advice = failure.advice or look + more
         if own is None:
-            failure.last_lines, failure.time = self._last_lines(), time.time()
+            log = "" if self.readiness is None else self.readiness.log
+            failure.last_lines = log_tails.last_lines(log_tails.read(log))
+            failure.time = time.time()
         return failure
-
-    def _last_lines(self) -> list[str]:
-        if self.readiness is None:
-            return []
-        try:
-            with open(self.readiness.log, "rb") as file:
-                file.seek(max(0, file.seek(0, os.SEEK_END) - 8192))
-                text = file.read().decode("utf-8", "replace")
-        except OSError:
-            return []
-        return text.splitlines()[-REASON_LINES:]
 
     def record(self) -> ServiceStatus:
         """Return its status, for people and programs."""

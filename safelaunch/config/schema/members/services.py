@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from safelaunch.config.schema.host_types import Port
 from safelaunch.config.schema.keys import Block, Key, Schema
 from safelaunch.config.schema.types import Choice, Count, ListOf, MapOf, Text, WordsType
 from safelaunch.config.schema.units import Duration, Pattern
@@ -29,7 +30,7 @@ SERVICE = Schema(
         Key("preset", Choice(SERVERS), "a server that is known: its command, port and readiness"),
         Key("ready", Block(READY, "a mapping such as {http: /health}", Ready), "when it is ready"),
         Key("after", ListOf(SERVICE_NAME, "names", single=True), "services that it needs"),
-        Key("port", Count(), "its port; default: a free one"),
+        Key("port", Port(), "its port; default: a free one"),
         Key("on_exit", Choice(("fail", "ignore")), "fail: the job fails where it ends; ignore"),
     ),
 )
