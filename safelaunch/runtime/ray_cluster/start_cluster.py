@@ -22,10 +22,10 @@ import time
 sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)))
 
 from safelaunch.runtime.ranks import start_ranks
-from safelaunch.runtime.ray_cluster import ray_words
+from safelaunch.runtime.ray_cluster import log_words
 from safelaunch.runtime.ray_cluster.children import Children
+from safelaunch.runtime.ray_cluster.node import PATIENCE, RayError, RayNode
 from safelaunch.runtime.ray_cluster.options import ClusterOptions, evidence_folder
-from safelaunch.runtime.ray_cluster.ray_node import PATIENCE, RayError, RayNode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str]) -> int:
             children.end(program, GRACE)
         node.end(patience)
         if code and evidence and not is_stopped:
-            ray_words.keep_logs(node.logs, node.log, evidence)
+            log_words.keep_logs(node.logs, node.log, evidence)
         node.remove_files()
     return code
 
@@ -79,7 +79,7 @@ def lead(node: RayNode, children: Children) -> int:
     node.start()
     await_nodes(node, children)
     node.find_parts()  # before the program may miss one
-    say(ray_words.last_words(ray_words.read(node.nodes_log)))
+    say(log_words.last_words(log_words.read(node.nodes_log)))
     program = children.start(node.options.words, os.environ)
     while children.code_of(program) is None:
         signum = children.wait()

@@ -14,9 +14,9 @@ import sys
 import time
 
 from safelaunch.runtime import processes
+from safelaunch.runtime.ray_cluster import log_words, private_folder
 from safelaunch.runtime.ray_cluster import options as cluster_options
-from safelaunch.runtime.ray_cluster import ray_folder, ray_words
-from safelaunch.runtime.ray_cluster.ray_folder import RayFolder
+from safelaunch.runtime.ray_cluster.private_folder import RayFolder
 from safelaunch.runtime.records import RayFailure
 
 TYPE_CHECKING = False
@@ -80,7 +80,7 @@ class RayNode:
     def prepare(self) -> None:
         """Make the folder of Ray's files. Raises RayError."""
         try:
-            self.files = RayFolder(ray_folder.path_of(os.environ))
+            self.files = RayFolder(private_folder.path_of(os.environ))
         except (OSError, ValueError) as e:
             raise self._error(SETTINGS, f"Ray has no folder: {e}") from e
 
@@ -144,45 +144,45 @@ class RayNode:
 
     def _ended(self, code: int) -> RayError:
         """Return why `ray start` has ended by itself."""
-        lines = ray_words.read(self.log)
+        lines = log_words.read(self.log)
         for name in PARTS:
-            if ray_words.exit_code(lines, name) is not None:
+            if log_words.exit_code(lines, name) is not None:
                 return self._died(name, self.parts.get(name, (0, 0))[0])
         how = f"exited with code {code}" if code >= 0 else f"was ended by {_signal_name(-code)}"
         what = "Ray has ended" if self.parts else "Ray does not start"
-        words = ray_words.last_words(lines)
+        words = log_words.last_words(lines)
         error = self._error(DEAD, f"{what}: `ray start` {how}", words, lines, self.pid)
         error.failure.log = os.path.basename(self.log)
         return error
 
     def _died(self, name: str, pid: int) -> RayError:
         """Return how a process of Ray has ended that the node needs."""
-        lines = ray_words.read(self.log)
-        code, how, signal_name = ray_words.exit_code(lines, name), "has ended", ""
+        lines = log_words.read(self.log)
+        code, how, signal_name = log_words.exit_code(lines, name), "has ended", ""
         if code is not None and code < 0:
             signal_name = _signal_name(-code)
             how = f"was ended by {signal_name}"
         elif code is not None:
             how = f"exited with code {code}"
         number = f" (pid {pid})" if pid else ""
-        log = ray_words.log_of(self.logs, name, pid)
-        own = ray_words.read(os.path.join(self.logs, log))
+        log = log_words.log_of(self.logs, name, pid)
+        own = log_words.read(os.path.join(self.logs, log))
         what = f"Ray's {name}{number} {how}"
-        error = self._error(DEAD, what, ray_words.last_error(own), own, pid)
+        error = self._error(DEAD, what, log_words.last_error(own), own, pid)
         error.failure.signal, error.failure.log, error.failure.part = signal_name, log, name
         return error
 
     def incomplete(self) -> RayError:
         """Return that some nodes are not in the cluster, as the check of the nodes has said it."""
-        lines = ray_words.read(self.nodes_log)
-        return self._error(INCOMPLETE, "Ray is not complete", ray_words.last_words(lines), lines)
+        lines = log_words.read(self.nodes_log)
+        return self._error(INCOMPLETE, "Ray is not complete", log_words.last_words(lines), lines)
 
     @staticmethod
     def _error(
         name: str, what: str, words: str = "", lines: Sequence[str] = (), pid: int = 0
     ) -> RayError:
         failure = RayFailure(class_name=name, what=f"{what}: {words}" if words else what, pid=pid)
-        failure.time, failure.last_lines = time.time(), ray_words.shown(lines)
+        failure.time, failure.last_lines = time.time(), log_words.shown(lines)
         return RayError(failure)
 
     # -- the end -------------------------------------------------------------------------------

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from safelaunch.runtime.ray_cluster import ray_folder
-from safelaunch.runtime.ray_cluster.ray_folder import RayFolder
+from safelaunch.runtime.ray_cluster import private_folder
+from safelaunch.runtime.ray_cluster.private_folder import RayFolder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,23 +16,23 @@ RUN = {"SAFELAUNCH_RUN_ID": "job-20260101-000000-abcd", "SAFELAUNCH_ATTEMPT": "1
 
 
 def test_each_attempt_has_a_folder_of_its_own_the_same_on_all_nodes() -> None:
-    first = ray_folder.path_of(RUN)
-    again = ray_folder.path_of({**RUN, "SAFELAUNCH_ATTEMPT": "2"})
-    assert first == ray_folder.path_of(dict(RUN)) != again
+    first = private_folder.path_of(RUN)
+    again = private_folder.path_of({**RUN, "SAFELAUNCH_ATTEMPT": "2"})
+    assert first == private_folder.path_of(dict(RUN)) != again
     assert first.startswith("/tmp/slray-")
 
 
 def test_a_folder_too_long_for_sockets_is_refused_with_its_length() -> None:
     environ = {**RUN, "RAY_TMPDIR": "/scratch/users/somebody/tmp"}
     with pytest.raises(ValueError, match=r"RAY_TMPDIR is too long: \S+ has 42 bytes, .* allow 37"):
-        ray_folder.path_of(environ)
+        private_folder.path_of(environ)
 
 
 def test_a_folder_in_use_stays_and_one_that_was_left_behind_goes(tmp_path: Path) -> None:
     first = RayFolder(str(tmp_path / "slray-1"))
     left = tmp_path / "slray-2"
     left.mkdir(mode=0o700)
-    (left / ray_folder.LOCK).touch()
+    (left / private_folder.LOCK).touch()
     (tmp_path / "slray-3").mkdir()  # without a lock: perhaps it is only just being made
     second = RayFolder(str(tmp_path / "slray-4"))
     assert {path.name for path in tmp_path.iterdir()} == {"slray-1", "slray-3", "slray-4"}

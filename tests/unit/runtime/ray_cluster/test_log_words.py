@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from safelaunch.runtime.ray_cluster import ray_words
+from safelaunch.runtime.ray_cluster import log_words
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +24,7 @@ EXITED = """\
 def read(folder: Path, text: str) -> list[str]:
     path = folder / "log"
     path.write_text(text)
-    return ray_words.read(str(path))
+    return log_words.read(str(path))
 
 
 @pytest.mark.parametrize(
@@ -40,13 +40,13 @@ def read(folder: Path, text: str) -> list[str]:
 def test_the_last_error_of_a_log_is_quoted_or_the_signal_that_ended_it(
     lines: list[str], words: str
 ) -> None:
-    assert ray_words.last_error(lines) == words
+    assert log_words.last_error(lines) == words
 
 
 def test_the_code_of_a_process_is_read_from_what_ray_start_prints(tmp_path: Path) -> None:
     lines = read(tmp_path, EXITED)
-    assert ray_words.exit_code(lines, "raylet") == -9
-    assert ray_words.exit_code(lines, "gcs_server") is None
+    assert log_words.exit_code(lines, "raylet") == -9
+    assert log_words.exit_code(lines, "gcs_server") is None
 
 
 def test_the_last_words_are_those_of_the_exception_without_stamps_and_frames(
@@ -59,16 +59,16 @@ def test_the_last_words_are_those_of_the_exception_without_stamps_and_frames(
         "ConnectionError: Ray is trying to start at 10.0.0.1:6379, but is already running\n\n"
     )
     words = "ConnectionError: Ray is trying to start at 10.0.0.1:6379, but is already running"
-    assert ray_words.last_words(read(tmp_path, text)) == words
-    assert ray_words.last_words(read(tmp_path, EXITED)) == "raylet [exit code=-9]"
+    assert log_words.last_words(read(tmp_path, text)) == words
+    assert log_words.last_words(read(tmp_path, EXITED)) == "raylet [exit code=-9]"
 
 
 def test_of_two_nodes_with_one_folder_each_quotes_its_own_log(tmp_path: Path) -> None:
     (tmp_path / "raylet.out").write_text(INFO + "\n")
     (tmp_path / "raylet.1.out").write_text(INFO.replace("3371", "42") + "\n")
-    assert ray_words.log_of(str(tmp_path), "raylet", 42) == "raylet.1.out"
-    assert ray_words.log_of(str(tmp_path), "raylet", 3371) == "raylet.out"
-    assert ray_words.log_of(str(tmp_path / "none"), "raylet", 1) == "raylet.out"
+    assert log_words.log_of(str(tmp_path), "raylet", 42) == "raylet.1.out"
+    assert log_words.log_of(str(tmp_path), "raylet", 3371) == "raylet.out"
+    assert log_words.log_of(str(tmp_path / "none"), "raylet", 1) == "raylet.out"
 
 
 def test_logs_with_words_are_kept_and_those_of_workers_own_making_are_not(tmp_path: Path) -> None:
@@ -76,5 +76,5 @@ def test_logs_with_words_are_kept_and_those_of_workers_own_making_are_not(tmp_pa
     logs.mkdir()
     for name, text in [("raylet.out", INFO), ("raylet.err", ""), ("python-core-1.log", INFO)]:
         (logs / name).write_text(text)
-    ray_words.keep_logs(str(logs), str(tmp_path / "ray-start.log"), str(evidence))
+    log_words.keep_logs(str(logs), str(tmp_path / "ray-start.log"), str(evidence))
     assert [path.name for path in evidence.iterdir()] == ["raylet.out"]
