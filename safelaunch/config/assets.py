@@ -12,6 +12,7 @@ import re
 from typing import TYPE_CHECKING
 
 from safelaunch.config.paths import ASSETS, host_path
+from safelaunch.config.schema.members.words import REPLACED_KEYS
 from safelaunch.config.schema.sync import AssetsType
 from safelaunch.config.schema.text_checks import shorten
 from safelaunch.config.schema.types import PathText
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from safelaunch.config.paths import Paths
     from safelaunch.model import Asset
 
-REPLACED_KEYS = ("args", "launcher_args", "command", "env", "recovery.resume_args")
 _UNCHECKED = ("assets", "extends", "smoke")
 _REFERENCE = re.compile(r"(?<!\$)\{assets\.([^{}]*)\}")  # `${assets.x}` is OmegaConf's
 _UNQUOTED = re.compile(r"assets\.[^{}]*")

@@ -10,17 +10,17 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from safelaunch.config.assets import REPLACED_KEYS
 from safelaunch.config.schema.files import StepsType
+from safelaunch.config.schema.members.words import late_words
 from safelaunch.config.set_option import apply_set_option
 from safelaunch.config.supervision import MAX_NAME
-from safelaunch.config.yaml_io.node import Node, leaves, mapping, overlay
+from safelaunch.config.yaml_io.node import Node, mapping, overlay
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.model import STEP_OUTPUT
 from safelaunch.runtime.preconditions.step_outputs import FORMS, is_output
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 _SETTING = re.compile(r"steps\.([^.=]+)\.(.+)", re.DOTALL)
 
@@ -146,13 +146,8 @@ def _inputs(step: Step, steps: Mapping[str, Step]) -> tuple[str, ...]:
         before |= {other.name: other for other in new}
         new = [steps[name] for other in new for name in other.after if name not in before]
     used = []
-    for key, node, text in _references(step.tree):
-        if key not in REPLACED_KEYS:
-            raise ConfigError(
-                f"`{{steps.{text}}}` in `{key}` is not replaced",
-                where=node.origin,
-                hint=f"only in {', '.join(REPLACED_KEYS)}",
-            )
+    for _, node, match in late_words(step.tree, STEP_OUTPUT):
+        text = match[1]
         name, _, output = text.partition(".")
         if name not in steps:
             raise _unknown(name, list(steps), node.origin)
@@ -181,14 +176,3 @@ def _check_output(step: Step, text: str, output: str, node: Node) -> None:
             where=node.origin,
             hint=f"{step.name}: {{recovery: {{checkpoint: out/checkpoint-*}}}}",
         )
-
-
-def _references(tree: Node, block: str = "") -> Iterator[tuple[str, Node, str]]:
-    """Yield key, value and words of all outputs of steps in the keys of a job."""
-    for key, value in tree.items:
-        name = block + key.text
-        if name == "recovery" and value.kind == "map":
-            yield from _references(value, "recovery.")
-        elif name != "smoke":
-            for node in leaves(value):
-                yield from ((name, node, match[1]) for match in STEP_OUTPUT.finditer(node.text))

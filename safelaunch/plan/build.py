@@ -38,10 +38,11 @@ from safelaunch.plan import direct, evidence, gates
 from safelaunch.plan import warnings as plan_warnings
 from safelaunch.plan.ending import for_host
 from safelaunch.plan.fingerprint import fingerprint
+from safelaunch.plan.members.words import map_words, with_late_values
 from safelaunch.runtime.start.accelerators import ACCELERATORS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from safelaunch.config.resolve import Resolved, ResolvedService
     from safelaunch.model import Container, Gate, Host, Interpreter, Job, Placed, Profile, Word
@@ -119,15 +120,15 @@ def make_plan(resolved: Resolved) -> Plan:
     if plan.fan_out is not None:
         from safelaunch.plan.members.fan_out import with_cards
 
-        plan = with_cards(plan)
-    return plan
+        plan = with_late_values(with_cards(plan), "shard", "matrix")
+    return with_late_values(plan, "services") if plan.services else plan
 
 
 def _service(service: ResolvedService) -> Service:
     """Return a service with its plan."""
     keys = service.keys
     return Service(
-        plan=make_plan(service.resolved),
+        plan=with_late_values(make_plan(service.resolved), "services"),
         ready=keys.get("ready", Ready()),
         needs=tuple(keys.get("after", ())),
         port=keys.get("port"),
@@ -251,44 +252,6 @@ def _bind_interpreter(interpreter: Interpreter, facts: Facts) -> Interpreter:
 
 def _bind_assets(assets: tuple[Placed, ...], facts: Facts) -> tuple[Placed, ...]:
     return tuple(replace(asset, place=bind_word(asset.place, facts)) for asset in assets)
-
-
-def map_words(node: NodePlan, function: Callable[[Word], Word]) -> NodePlan:
-    """Return a node with a function applied to each word of its commands, variables and files."""
-
-    def map_all(words: tuple[Word, ...] | None) -> tuple[Word, ...] | None:
-        return None if words is None else tuple(map(function, words))
-
-    return replace(
-        node,
-        argv=tuple(map(function, node.argv)),
-        env={name: _map_variable(var, function) for name, var in node.env.items()},
-        files=tuple((name, function(body)) for name, body in node.files),
-        ranks=None if node.ranks is None else _map_ranks(node.ranks, function),
-        direct=tuple(map(function, node.direct)),
-        resume_argv=map_all(node.resume_argv),
-        fresh_argv=map_all(node.fresh_argv),
-        evidence={
-            group: tuple(_map_variable(var, function) for var in rows)
-            for group, rows in node.evidence.items()
-        },
-    )
-
-
-def _map_ranks(ranks: DirectStart, function: Callable[[Word], Word]) -> DirectStart:
-    return replace(
-        ranks,
-        starter=function(ranks.starter),
-        python=tuple(map(function, ranks.python)),
-        program=tuple(map(function, ranks.program)),
-        count=function(ranks.count),
-        variables=tuple(replace(var, value=function(var.value)) for var in ranks.variables),
-    )
-
-
-def _map_variable(var: EnvVar, function: Callable[[Word], Word]) -> EnvVar:
-    beats = tuple(_map_variable(beaten, function) for beaten in var.beats)
-    return replace(var, value=None if var.value is None else function(var.value), beats=beats)
 
 
 def _with_checkpoint(word: Word) -> Word:

@@ -6,22 +6,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from safelaunch.errors import ConfigError
-from safelaunch.model import STEP_OUTPUT, Dependency, LateValue, Template, bind_word, text
-from safelaunch.plan.build import make_plan, map_words
+from safelaunch.model import Dependency
+from safelaunch.plan.build import make_plan
+from safelaunch.plan.members.words import with_late_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from safelaunch.config.resolve import ResolvedStep
-    from safelaunch.model import Part, Plan, Word
+    from safelaunch.model import Plan
 
 
 def step_plan(step: ResolvedStep, runs: Mapping[str, str]) -> Plan:
     """Return the plan of a step; `runs` are the names or ids of the earlier ones."""
-    plan = make_plan(step.resolved)
-    nodes = tuple(map_words(node, _with_late_values) for node in plan.nodes)
-    after = tuple(Dependency(runs[name]) for name in step.after)
-    plan = replace(plan, nodes=nodes, after=after)
+    plan = with_late_values(make_plan(step.resolved), "steps")
+    plan = replace(plan, after=tuple(Dependency(runs[name]) for name in step.after))
     check_dependencies(plan)
     return plan
 
@@ -39,29 +38,3 @@ def check_dependencies(plan: Plan) -> None:
     if any(node.container is not None for node in plan.nodes):
         what = "a job in a container cannot wait for runs: its supervisor sees no others there"
         raise ConfigError(what, where=where, hint=hint)
-
-
-def late_values(plan: Plan) -> list[LateValue]:
-    """Return the outputs of earlier steps in the words of a plan, each once."""
-    late: dict[LateValue, None] = {}
-
-    def note(word: Word) -> Word:
-        if isinstance(word, Template):
-            late.update((part, None) for part in word.parts if isinstance(part, LateValue))
-        return word
-
-    for node in plan.nodes:
-        map_words(node, note)
-    return list(late)
-
-
-def _with_late_values(word: Word) -> Word:
-    parts: list[Part] = []
-    for part in word.parts if isinstance(word, Template) else (word,):
-        if not isinstance(part, str):
-            parts.append(part)
-            continue
-        # text and names take turns
-        for number, piece in enumerate(STEP_OUTPUT.split(part)):
-            parts.append(LateValue(f"steps.{piece}") if number % 2 else piece)
-    return bind_word(text(*parts), {})

@@ -16,7 +16,7 @@ from safelaunch.engines.submission import Reason, Submission
 from safelaunch.errors import ConfigError, StartError
 from safelaunch.model import Slot, bind_word
 from safelaunch.plan.container import HOME_FOLDER, on_login_node
-from safelaunch.plan.steps import late_values as outputs_of_steps
+from safelaunch.plan.members.words import late_values as late_words
 from safelaunch.runs import store
 from safelaunch.runtime.engines import submission, table
 from safelaunch.runtime.engines.errors import SubmitError
@@ -119,7 +119,7 @@ def node_requests(
     if first.container is not None:
         environ = {}  # of the login node the job gets nothing
         slots += _OF_IMAGE if first.interpreter.path is None else ()
-    late = late_values.placeholders(plan, run_id, [*slots, *outputs_of_steps(plan)])
+    late = late_values.placeholders(plan, run_id, [*slots, *late_words(plan)])
     nodes: list[dict[str, Any]] = []
     run_dirs: list[str] = []
     data: list[bytes] = []

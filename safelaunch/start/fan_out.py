@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from safelaunch.errors import ConfigError
 from safelaunch.model import FanOut, Slot
-from safelaunch.plan.steps import late_values as outputs_of_steps
+from safelaunch.plan.members.words import late_values as late_words
 from safelaunch.runtime import PLACE
 from safelaunch.runtime.parts import TEMPLATE, expand
 from safelaunch.runtime.records import FanOutSpec, MergeSpec
@@ -62,14 +62,15 @@ def with_parts(
 ) -> StartRequest:
     """Return the request with the files of the parts. Raises StartError and ConfigError."""
     fan_out = plan.fan_out or FanOut()
-    if outputs_of_steps(plan):
+    words = late_words(plan)
+    if any(word.value.startswith("steps.") for word in words):
         raise ConfigError(
             "words of earlier steps in a step with parts",
             where=plan.job_file or None,
             hint="let the program find the output of the earlier step by its own path",
         )
     run_dir = job_facts[Slot.RUN_DIR]
-    late = late_values.placeholders(plan, job_facts[Slot.RUN_ID], [Slot.PORT, Slot.RUN_DIR])
+    late = late_values.placeholders(plan, job_facts[Slot.RUN_ID], [Slot.PORT, Slot.RUN_DIR, *words])
     part = start_request(
         replace(plan, log=None, services=(), fan_out=None),
         {**job_facts, **late},
@@ -78,15 +79,12 @@ def with_parts(
         packages=[preflight.package_versions(plan.nodes[0], report.probe)],
     ).unbound(late)
     spec = spec_of(fan_out, request.run.cwd)
-    fields = ("index", "count", "input", "output", "cards")
-    names = [f"shard.{field}" for field in fields] + [f"matrix.{name}" for name in fan_out.matrix]
-    words = {name: f"{{{name}}}" for name in names}
     part_files = dict(zip((name for name, _ in part.words["files"]), part.data, strict=True))
     files = dict(zip((name for name, _ in request.words["files"]), request.data, strict=True))
     script = next(name for name in files if posixpath.basename(name) == SCRIPT)
     files[script] = _coordinator_script(plan, run_dir)
     files[FanOutSpec.FILE] = json.dumps(spec.to_json(), ensure_ascii=False).encode()
-    files |= dict(members.member_files(TEMPLATE, part.run, part_files, late, words))
+    files |= dict(members.member_files(TEMPLATE, part.run, part_files, late))
     _leave_to_parts(request)
     sizes = [[name, len(body)] for name, body in files.items()]
     return request._replace(words={**request.words, "files": sizes}, data=tuple(files.values()))

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from safelaunch.model import Slot
+from safelaunch.plan.members.words import late_values as late_words
 from safelaunch.start import preflight
 from safelaunch.start.local_probe import LocalProbe
 from safelaunch.start.run_files import start_request
@@ -14,7 +15,7 @@ from safelaunch.start.scripts import late_values, members
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from safelaunch.model import Plan, Service
+    from safelaunch.model import LateValue, Plan, Service
     from safelaunch.start.caller import Caller
     from safelaunch.start.run_files import StartRequest
 
@@ -26,12 +27,10 @@ def with_services(
 
     Raises StartError and ConfigError.
     """
-    words = members.service_words(plan.services)
-    request.run.placeholders = {**request.run.placeholders, **words}
     files: list[tuple[str, bytes]] = []
     env, specs, notes = dict(request.words["env"]), [], list(request.notes)
     for service in plan.services:
-        own, start = _service_request(service, caller, facts, words)
+        own, start = _service_request(service, caller, facts)
         files += own
         env |= start.words["env"]
         notes += [f"service {service.plan.name}: {note}" for note in start.notes]
@@ -46,7 +45,7 @@ def with_services(
 
 
 def _service_request(
-    service: Service, caller: Caller, job_facts: Mapping[Slot, str], words: Mapping[str, str]
+    service: Service, caller: Caller, job_facts: Mapping[Slot, str]
 ) -> tuple[tuple[tuple[str, bytes], ...], StartRequest]:
     """Return the files of a service, and the request that it would be as a run of its own."""
     plan, node = service.plan, service.plan.nodes[0]
@@ -54,7 +53,8 @@ def _service_request(
     report = LocalProbe(node, caller.environ, has_backend=False).report(caller.home)
     facts = preflight.facts(node, report, job_facts[Slot.RUN_ID])
     folder = f"{job_facts[Slot.RUN_DIR]}/members/{plan.name}/node-0"
-    late = late_values.placeholders(plan, job_facts[Slot.RUN_ID], [Slot.PORT])
+    words: list[Slot | LateValue] = [Slot.PORT, *late_words(plan)]
+    late = late_values.placeholders(plan, job_facts[Slot.RUN_ID], words)
     facts |= {Slot.RUN_DIR: folder, **late}
     start = start_request(
         replace(plan, log=None),
@@ -65,4 +65,4 @@ def _service_request(
     ).unbound(late)
     names = [name for name, _ in start.words["files"]]
     bodies = dict(zip(names, start.data, strict=True))
-    return members.member_files(plan.name, start.run, bodies, late, words), start
+    return members.member_files(plan.name, start.run, bodies, late), start

@@ -32,5 +32,5 @@ fi
 [ -z "${SAFELAUNCH_SITE:-}" ] || export PYTHONPATH="$SAFELAUNCH_SITE${PYTHONPATH:+:$PYTHONPATH}"
 
 exec '<python>' scripts/score.py \
-  --data '{shard.input}' \
-  --out '{shard.output}'
+  --data '<shard.input>' \
+  --out '<shard.output>'

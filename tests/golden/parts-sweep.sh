@@ -32,5 +32,5 @@ fi
 [ -z "${SAFELAUNCH_SITE:-}" ] || export PYTHONPATH="$SAFELAUNCH_SITE${PYTHONPATH:+:$PYTHONPATH}"
 
 exec '<python>' scripts/descend.py \
-  --lr '{matrix.lr}' \
-  --seed '{matrix.seed}'
+  --lr '<matrix.lr>' \
+  --seed '<matrix.seed>'

@@ -23,9 +23,7 @@ def print_fan_out(fan_out: FanOut) -> None:
     over = f", over {fan_out.over} by {fan_out.by}" if fan_out.over else ""
     click.echo(f"# {len(rows)} parts{over}, {at_once}; each runs this line")
     for row in rows[:SHOWN] if fan_out.matrix else ():
-        click.echo(
-            "#   " + ", ".join(f"{{{k}}} = {v}" for k, v in row.items() if k != "shard.count")
-        )
+        click.echo("#   " + ", ".join(f"<{k}> = {v}" for k, v in row.items() if k != "shard.count"))
     if fan_out.matrix and len(rows) > SHOWN:
         click.echo(f"#   and {len(rows) - SHOWN} more")
     if fan_out.merge is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from safelaunch.config.members.presets import PRESETS, with_preset
 from safelaunch.config.schema.members.services import SERVICE
+from safelaunch.config.schema.members.words import LateWord, late_words
 from safelaunch.config.yaml_io.node import Node, leaves, overlay
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.model import Ready
@@ -22,7 +23,7 @@ SHARED = frozenset((
     *("profile", "python", "venv", "conda", "conda_root", "workdir", "pythonpath", "env"),
     *("env_from", "inherit", "setup", "hosts", "capture"),
 ))  # fmt: skip
-_WORD = re.compile(r"\{services\.([^.{}]*)\.([^{}]*)\}")
+_WORD = re.compile(r"(?<!\$)\{services\.([^.{}]*)\.([^{}]*)\}")
 _FIELDS = ("host", "port", "url")
 
 
@@ -74,7 +75,8 @@ def check(
     if job.topology.nodes > 1 or job.starts_one_node:
         raise ConfigError("`services` of a job on several nodes", where=where, hint="`nodes: 1`")
     _check_order(services, tree)
-    for name, field, origin in _words(tree):
+    for word in _words(tree):
+        name, field, origin = word.match[1], word.match[2], word.node.origin
         if name not in services:
             hint = did_you_mean(name, services) or "known: " + ", ".join(services)
             raise ConfigError(f"no service `{name}`", where=origin, hint=hint)
@@ -101,11 +103,15 @@ def _key(tree: Node, name: str, key: str) -> Node:
     return node
 
 
-def _words(node: Node) -> Iterator[tuple[str, str, Any]]:
-    """Return service, field and origin of each word in braces."""
-    for leaf in leaves(node):
-        for name, field in _WORD.findall(leaf.text):
-            yield name, field, leaf.origin
+def _words(tree: Node) -> Iterator[LateWord]:
+    """Yield the words of the job and of all services that stand for the address of a service."""
+    yield from late_words(tree, _WORD)
+    for _, keys in trees(tree):
+        yield from late_words(keys, _WORD)
+    for _, keys in _block(tree).items:
+        ready = keys.get("ready")
+        for leaf in leaves(ready) if ready is not None else ():
+            yield from (LateWord("ready", leaf, match) for match in _WORD.finditer(leaf.text))
 
 
 def _check_order(services: Mapping[str, Mapping[str, Any]], tree: Node) -> None:

@@ -6,20 +6,20 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from safelaunch.config.yaml_io.node import leaves
+from safelaunch.config.schema.members.words import late_words
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.model import FanOut
 from safelaunch.runtime.parts import PartsError, expand
 from safelaunch.runtime.records import FanOutSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from safelaunch.config.yaml_io.node import Node
     from safelaunch.model import Job, Origin
 
 SHARD_FIELDS = ("index", "count", "input", "output")
-_WORD = re.compile(r"\{(shard|matrix)\.([^.{}]*)\}")
+_WORD = re.compile(r"(?<!\$)\{(shard|matrix)\.([^.{}]*)\}")
 _PLAIN = re.compile(r"[A-Za-z0-9._:@+,/%=-]+")  # what stands in a script without quotes
 
 
@@ -77,7 +77,8 @@ def _check_words(fan_out: FanOut, tree: Node) -> None:
     names = {"shard": list(SHARD_FIELDS), "matrix": list(fan_out.matrix)}
     if fan_out.over is None:
         names["shard"].remove("input")
-    used = {(kind, name) for kind, name, _ in _words(tree)}
+    words = list(late_words(tree, _WORD))
+    used = {word.match.groups() for word in words}
     for name in fan_out.matrix:
         if ("matrix", name) not in used:
             raise ConfigError(
@@ -92,20 +93,14 @@ def _check_words(fan_out: FanOut, tree: Node) -> None:
                 where=_origin(tree, "shards"),
                 hint=f"`{{shard.{field}}}` in args: the part's own file",
             )
-    for kind, name, origin in _words(tree):
+    for word in words:
+        kind, name = word.match.groups()
         if name not in names[kind]:
             listed = ", ".join(f"{{{kind}.{field}}}" for field in names[kind]) or "none"
             hint = did_you_mean(name, names[kind]) or f"known: {listed}"
-            raise ConfigError(f"no `{{{kind}.{name}}}` here", where=origin, hint=hint)
+            raise ConfigError(f"no `{{{kind}.{name}}}` here", where=word.node.origin, hint=hint)
 
 
 def _origin(tree: Node, key: str) -> Origin | None:
     node = tree.get(key)
     return None if node is None else node.origin
-
-
-def _words(node: Node) -> Iterator[tuple[str, str, Any]]:
-    """Yield kind, name and origin of each word in braces."""
-    for leaf in leaves(node):
-        for kind, name in _WORD.findall(leaf.text):
-            yield kind, name, leaf.origin

@@ -1,1 +1,1 @@
-"""Parts of a job in its plan."""
+"""What a plan has of its members: the cards of parts, and words that are known late."""

@@ -6,12 +6,10 @@ again on another machine, is filled in anew. A placeholder was quoted as a plain
 
 from __future__ import annotations
 
-import json
 import os
 import re
 
 from safelaunch.runtime import json_files
-from safelaunch.runtime.records import PlanRecord
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,16 +29,7 @@ def fill(node_dir: str, placeholders: Mapping[str, str], values: Mapping[str, st
         path = os.path.join(folder, name)
         with open(path, "rb") as file:
             text = file.read()
-        before = text
         for value, placeholder in placeholders.items():
             if value in values:
                 text = text.replace(placeholder.encode(), values[value].encode())
-        if name == PlanRecord.FILE:
-            text = _with_unbound_plan(text, before)
         json_files.write(os.path.join(node_dir, name), text, os.stat(path).st_mode & 0o777)
-
-
-def _with_unbound_plan(text: bytes, before: bytes) -> bytes:
-    """Return plan.json with the plan that a rerun starts from as it was, with its own words."""
-    plan, unbound = json.loads(text), json.loads(before).get("unbound")
-    return json.dumps({**plan, "unbound": unbound}, indent=1, ensure_ascii=False).encode()

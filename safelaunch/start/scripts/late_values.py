@@ -10,7 +10,7 @@ import zlib
 from typing import TYPE_CHECKING, cast
 
 from safelaunch.model import Slot
-from safelaunch.plan.steps import late_values
+from safelaunch.plan.members.words import late_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,7 +27,9 @@ def of_waiting(plan: Plan, run_id: str, *, waits: bool) -> dict[Slot, str]:
     waits = waits or plan.queue is not None or bool(plan.services)
     slots = [Slot.PORT] if waits and len(plan.nodes) == 1 else []
     slots += [Slot.CARDS] if plan.queue is not None else []
-    return placeholders(plan, run_id, [*slots, *late_values(plan)])
+    # the words of parts have other values in each
+    words = [] if plan.fan_out is not None else late_values(plan)
+    return placeholders(plan, run_id, [*slots, *words])
 
 
 def placeholders(plan: Plan, run_id: str, slots: Iterable[Slot | LateValue]) -> dict[Slot, str]:
@@ -35,6 +37,10 @@ def placeholders(plan: Plan, run_id: str, slots: Iterable[Slot | LateValue]) -> 
     text, number = repr(plan.nodes), zlib.crc32(run_id.encode())
     while f"{number:08x}" in text:
         number += 1
-    names = {slot: slot.value.replace("-", "") for slot in slots}
+    # two late values may differ in a `-` alone
+    names = {
+        slot: slot.value.replace("-", "") if isinstance(slot, Slot) else slot.value
+        for slot in slots
+    }
     texts = {slot: f"safelaunch{name}{number:08x}" for slot, name in names.items()}
     return cast("dict[Slot, str]", texts)  # a late value is bound as a slot is

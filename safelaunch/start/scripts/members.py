@@ -9,19 +9,9 @@ from safelaunch.runtime.members import FOLDER
 from safelaunch.runtime.records import ReadyCheck, RunRecord, ServiceSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from safelaunch.model import Service, Slot
-
-
-def service_words(services: Iterable[Service]) -> dict[str, str]:
-    """Return the names of the values that services have once they start, and their words."""
-    names = [
-        f"services.{service.plan.name}.{field}"
-        for service in services
-        for field in ("host", "port", "url")
-    ]
-    return {name: f"{{{name}}}" for name in names}
 
 
 def member_files(
@@ -29,10 +19,9 @@ def member_files(
     run: RunRecord,
     files: Mapping[str, bytes],
     late: Mapping[Slot, str],
-    words: Mapping[str, str],
 ) -> tuple[tuple[str, bytes], ...]:
-    """Return the files of a member, whose scripts wait for the values of `late` and `words`."""
-    run.placeholders = {**{slot.value: text for slot, text in late.items()}, **words}
+    """Return the files of a member, whose scripts wait for the values of `late`."""
+    run.placeholders = {slot.value: text for slot, text in late.items()}
     folder = f"{FOLDER}/{name}/node-0"
     record = json.dumps(run.to_json(), ensure_ascii=False).encode()
     return (

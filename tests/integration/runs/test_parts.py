@@ -115,7 +115,7 @@ def test_each_part_that_runs_has_a_card_of_its_own(place: Place) -> None:
         "os.rmdir('card-' + card)\n"
     )
     job = place.job(program, args={"index": "{shard.index}"}, shards=4, gpus=[0, 1])
-    assert "CUDA_VISIBLE_DEVICES='{shard.cards}'" in place.cli("run", job, "--dry-run").stdout
+    assert "CUDA_VISIBLE_DEVICES='<shard.cards>'" in place.cli("run", job, "--dry-run").stdout
     run = place.start(job)
     wait_for(lambda: len(list(place.project.glob("card-*"))) == 2, "two parts at once")
     place.write("used", "")

@@ -44,6 +44,7 @@ def test_a_recorded_plan_has_its_parts(project: Project) -> None:
         ("matrix: {a: [1], b: [1]}\nargs: {x: '{matrix.a}'}\n", "no word uses `b` of `matrix`"),
         ("shards: {over: d.csv, parts: 2}\n", "no word uses `{shard.input}`"),
         ("shards: {parts: 2, merge: {output: x}}\n", "no word uses `{shard.output}`"),
+        ("shards: 2\nsetup: ['{shard.index}']\n", "in `setup` is not replaced"),
         ("shards: {over: data.txt}\n", "without `parts`"),
     ],
 )

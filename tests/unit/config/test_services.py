@@ -28,7 +28,7 @@ def test_a_service_has_what_the_job_says_of_machine_and_project(project: Project
     plan = project.plan(HEAD + "env: {A: '1'}\nargs: {x: 1}\nservices:\n" + SERVER)
     node = plan.services[0].plan.nodes[0]
     assert str(node.env["A"].value) == "1"
-    assert [str(word) for word in node.argv] == ["server", "{services.server.port}"]
+    assert [str(word) for word in node.argv] == ["server", "<services.server.port>"]
     assert plan.services[0].plan.profile == "cpu"
 
 
@@ -53,7 +53,7 @@ def test_a_preset_starts_its_server_on_the_port_of_the_service(
     text = f"services:\n  server: {{preset: {preset}, args: {{model: M}}}}\n"
     service = project.plan(HEAD + text).services[0]
     line = " ".join(map(str, service.plan.nodes[0].argv))
-    assert line.endswith(words.replace("PORT", "{services.server.port}"))
+    assert line.endswith(words.replace("PORT", "<services.server.port>"))
     assert service.ready.http == http
 
 
@@ -92,6 +92,14 @@ def test_each_server_of_the_schema_has_a_preset() -> None:
         ("services:\n  a: {launcher: command, command: [a], nodes: 2}\n", "`nodes` of a service"),
         ("services:\n  A b: {launcher: command, command: [a]}\n", "is no service name"),
         ("services:\n  a: {launcher: command, command: [a], ready: {http: x}}\n", "is no path"),
+        ("setup: ['{services.server.url}']\nservices:\n" + SERVER, "in `setup` is not replaced"),
+        (
+            (
+                "services:\n  a: {launcher: command, command: [a],"
+                " ready: {command: ['{services.b.url}']}}\n"
+            ),
+            "no service `b`",
+        ),
         ("services:\n  a: {preset: vllm, args: [--model, M]}\n", "adds `port` to `args`"),
         ("services:\n  a: {script: none.py, launcher: python}\n", "script `none.py` does not"),
     ],

@@ -1,0 +1,46 @@
+"""Words in braces for values that are known late, and the keys in which they are replaced."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from safelaunch.config.yaml_io.node import leaves
+from safelaunch.errors import ConfigError
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterator
+
+    from safelaunch.config.yaml_io.node import Node
+
+REPLACED_KEYS = ("args", "launcher_args", "command", "env", "recovery.resume_args")
+
+
+class LateWord(NamedTuple):
+    """A word in braces: the key that it stands in, the value around it, and its match."""
+
+    key: str
+    node: Node
+    match: re.Match[str]
+
+
+def late_words(tree: Node, pattern: re.Pattern[str]) -> Iterator[LateWord]:
+    """Yield the words of a job that match. Raises ConfigError in a key where none is replaced."""
+    for word in _words(tree, pattern):
+        if word.key not in REPLACED_KEYS:
+            raise ConfigError(
+                f"`{word.match[0]}` in `{word.key}` is not replaced",
+                where=word.node.origin,
+                hint=f"only in {', '.join(REPLACED_KEYS)}",
+            )
+        yield word
+
+
+def _words(tree: Node, pattern: re.Pattern[str], block: str = "") -> Iterator[LateWord]:
+    for key, value in tree.items:
+        name = block + key.text
+        if name == "recovery" and value.kind == "map":
+            yield from _words(value, pattern, "recovery.")
+        elif name not in ("smoke", "services"):  # which are read as jobs of their own
+            for node in leaves(value):
+                yield from (LateWord(name, node, match) for match in pattern.finditer(node.text))
