@@ -282,16 +282,18 @@ def _services(
     if not values.get("services"):
         return ()
     from safelaunch.config.members import services
+    from safelaunch.config.members.order import in_order
 
     services.check(values["services"], tree, resolved.job, is_remote=resolved.flags.remote)
     flags = resolved.flags._replace(sets=(), smoke=False, ladder=None, direct=False)
-    resolved_services = []
+    by_name = {}
     for name, keys in services.trees(tree):
         own = resolve(keys, flags, paths, default_name=name, job_file=resolved.job_file)
         own_keys = values["services"][name]
         with_ready = {**own_keys, "ready": services.readiness(own_keys)}
-        resolved_services.append(ResolvedService(own, with_ready))
-    return tuple(resolved_services)
+        by_name[name] = ResolvedService(own, with_ready)
+    order = in_order({name: values["services"][name].get("after", ()) for name in by_name})
+    return tuple(by_name[name] for name in order)
 
 
 def _engine(

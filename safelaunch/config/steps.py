@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from safelaunch.config.members.order import OrderCycle, in_order
 from safelaunch.config.schema.files import StepsType
 from safelaunch.config.schema.members.words import late_words
 from safelaunch.config.set_option import apply_set_option
@@ -110,32 +111,18 @@ def _unknown(name: str, names: Sequence[str], where: object) -> ConfigError:
 
 def _ordered(steps: Sequence[Step], node: Node) -> list[Step]:
     """Return the steps, each after those that it waits for. Raises ConfigError for a cycle."""
-    ordered: dict[str, Step] = {}
-    left = list(steps)
-    while left:
-        free = [step for step in left if all(name in ordered for name in step.after)]
-        if not free:
-            raise _cycle(left, node)
-        ordered[free[0].name] = free[0]
-        left.remove(free[0])
-    return list(ordered.values())
-
-
-def _cycle(steps: Sequence[Step], node: Node) -> ConfigError:
-    """Return the error of steps of which each waits for another: `a -> b -> a`."""
-    after = {step.name: step.after for step in steps}
-    path = [steps[0].name]
-    while path[-1] not in path[:-1]:
-        path.append(next(name for name in after[path[-1]] if name in after))
-    path = path[path.index(path[-1]) :]
-    step = node.get(path[0])
-    key = None if step is None else step.get("after")
-    shown = " -> ".join(path)
-    return ConfigError(
-        f"the steps wait for each other: {shown}",
-        where=(key or step or node).origin,
-        hint="`after:` names steps that come before",
-    )
+    by_name = {step.name: step for step in steps}
+    try:
+        names = in_order({name: step.after for name, step in by_name.items()})
+    except OrderCycle as e:
+        step = node.get(e.path[0])
+        key = None if step is None else step.get("after")
+        raise ConfigError(
+            f"the steps wait for each other: {e}",
+            where=(key or step or node).origin,
+            hint="`after:` names steps that come before",
+        ) from None
+    return [by_name[name] for name in names]
 
 
 def _inputs(step: Step, steps: Mapping[str, Step]) -> tuple[str, ...]:

@@ -10,27 +10,16 @@ from safelaunch.runtime.units import job_duration
 from safelaunch.script import paste_line, quote
 
 if TYPE_CHECKING:
-    from safelaunch.model import Plan, Ready, Service
+    from safelaunch.model import Plan, Ready
 
 
 def print_services(plan: Plan) -> None:
     """Print the line of each service, in the order of need."""
-    for service in _in_order(plan):
+    for service in plan.services:
         after = f", after {', '.join(service.needs)}" if service.needs else ""
         port = "a free port" if service.port is None else f"port {service.port}"
         click.echo(f"# service {service.plan.name}, {port}{after}; {_ready(service.ready)}")
         click.echo(paste_line(service.plan.nodes[0], service.plan.topology) + " &\n")
-
-
-def _in_order(plan: Plan) -> list[Service]:
-    left = list(plan.services)
-    ordered: list[Service] = []
-    while left:
-        names = {service.plan.name for service in left}
-        free = [service for service in left if not names & set(service.needs)] or left
-        ordered += free
-        left = [service for service in left if service not in free]
-    return ordered
 
 
 def _ready(ready: Ready) -> str:

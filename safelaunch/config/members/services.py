@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from safelaunch.config.members.order import OrderCycle, in_order
 from safelaunch.config.members.presets import PRESETS, with_preset
 from safelaunch.config.schema.members.services import SERVICE
 from safelaunch.config.schema.members.words import LateWord, late_words
@@ -121,15 +122,11 @@ def _check_order(services: Mapping[str, Mapping[str, Any]], tree: Node) -> None:
                 hint = did_you_mean(other, services) or "known: " + ", ".join(services)
                 where = _key(tree, name, "after").origin
                 raise ConfigError(f"no service `{other}`", where=where, hint=hint)
-    left = {name: set(keys.get("after", ())) for name, keys in services.items()}
-    while left:
-        free = [name for name, needed in left.items() if not needed & left.keys()]
-        if not free:
-            names = " -> ".join(left)
-            where = _key(tree, next(iter(left)), "after").origin
-            raise ConfigError(f"services wait for each other: {names}", where=where)
-        for name in free:
-            del left[name]
+    try:
+        in_order({name: keys.get("after", ()) for name, keys in services.items()})
+    except OrderCycle as e:
+        where = _key(tree, e.path[0], "after").origin
+        raise ConfigError(f"services wait for each other: {e}", where=where) from None
 
 
 def _check_ports(services: Mapping[str, Mapping[str, Any]], tree: Node) -> None:

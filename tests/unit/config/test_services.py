@@ -72,7 +72,7 @@ def test_each_server_of_the_schema_has_a_preset() -> None:
                 "services:\n  a: {launcher: command, command: [a], after: b}\n"
                 "  b: {launcher: command, command: [b], after: a}\n"
             ),
-            "services wait for each other: a -> b",
+            "services wait for each other: a -> b -> a",
         ),
         (
             (
