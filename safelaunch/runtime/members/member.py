@@ -28,8 +28,9 @@ OF_A_START = (
 class Member:
     """A program beside the job of a run."""
 
-    def __init__(self, node_dir: str, name: str) -> None:
+    def __init__(self, node_dir: str, name: str, umask: int) -> None:
         self.name = name
+        self.umask = umask  # of its program: that of the caller of the run
         self.dir = os.path.join(members.folder(node_dir, name), "node-0")
         self.run_dir = node_dir
         self.pid = 0  # of its supervisor; 0: it does not run
@@ -67,20 +68,25 @@ class Member:
                 pass
 
     def _fork(self) -> int:
-        program = os.path.join(self.run_dir, PLACE, "supervise", "supervisor.py")
-        argv = [sys.executable, "-I", "-S", "-B", program, self.dir]
         pid = os.fork()
         if pid:
             return pid
         try:
+            os.umask(self.umask)
             os.setsid()
             signal.pthread_sigmask(signal.SIG_SETMASK, [])
             null = os.open(os.devnull, os.O_RDWR)
             for fd in (0, 1, 2):
                 os.dup2(null, fd)
-            os.execv(sys.executable, argv)  # noqa: S606 - no shell
+            self._supervise()
         finally:
             os._exit(127)
+
+    def _supervise(self) -> None:
+        """Become its supervisor, in a new process: does not return. Raises OSError."""
+        program = os.path.join(self.run_dir, PLACE, "supervise", "supervisor.py")
+        argv = [sys.executable, "-I", "-S", "-B", program, self.dir]
+        os.execv(sys.executable, argv)  # noqa: S606 - no shell
 
     # -- while it runs -------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ import time
 sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)))
 
 from safelaunch.runtime.parts import PartsError, expand, manifest, pieces
-from safelaunch.runtime.parts.part import Part, preload
+from safelaunch.runtime.parts.part import Part, output_path, preload
 from safelaunch.runtime.parts.pieces import DISK_FULL
 from safelaunch.runtime.records import Failure, FanOutSpec, PartEnd, PartFailure
 
@@ -41,7 +41,9 @@ class Coordinator:
         self.spec = spec
         self.free = expand.lanes(spec)
         words = expand.part_words(spec)
-        self.parts = [Part(node_dir, index, row) for index, row in enumerate(words)]
+        umask = os.umask(0)  # of the caller, as launch.sh has it, also for the merged file
+        os.umask(umask)
+        self.parts = [Part(node_dir, index, row, umask) for index, row in enumerate(words)]
         self.running: list[Part] = []
         self.failed: dict[int, str] = {}  # causes
         self.done = 0
@@ -76,7 +78,7 @@ class Coordinator:
             end, digest = ends.get(part.index), digests[part.index]
             if end is None or part.index in own or not manifest.is_done(end, part.words, digest):
                 continue
-            output = Part(self.spec.earlier, part.index, {}).output
+            output = output_path(self.spec.earlier, part.index)
             if os.path.lexists(output):
                 shutil.copyfile(output, part.output)
             manifest.add(self.dir, end)

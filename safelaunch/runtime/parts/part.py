@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
-import signal
 import sys
 import time
 
@@ -32,18 +31,23 @@ def preload() -> None:
         importlib.import_module(name)
 
 
+def output_path(node_dir: str, index: int) -> str:
+    """Return the file that a part of a run writes."""
+    return os.path.join(members.folder(node_dir, f"part-{index}"), "output")
+
+
 class Part(Member):
     """A part, and the values of its words."""
 
-    def __init__(self, node_dir: str, index: int, words: Mapping[str, str]) -> None:
-        super().__init__(node_dir, f"part-{index}")
+    def __init__(self, node_dir: str, index: int, words: Mapping[str, str], umask: int) -> None:
+        super().__init__(node_dir, f"part-{index}", umask)
         self.index = index
         self.words = dict(words)
         self.digest = ""  # of its input
         self.cards = ""
         folder = members.folder(node_dir, self.name)
         self.input = os.path.join(folder, "input")
-        self.output = os.path.join(folder, "output")
+        self.output = output_path(node_dir, index)
         self.log = os.path.join(self.dir, "logs", "attempt-1", "combined.log")
 
     def start_from_template(self) -> None:
@@ -62,24 +66,12 @@ class Part(Member):
             {**own, **self.words, **{f"shard.{name}": text for name, text in values.items()}}
         )
 
-    def _fork(self) -> int:
-        pid = os.fork()
-        if pid:
-            return pid
-        code = 127
-        try:
-            from safelaunch.runtime.supervise import supervisor  # noqa: PLC0415 - see preload
+    def _supervise(self) -> None:
+        from safelaunch.runtime.supervise import supervisor  # noqa: PLC0415 - see preload
 
-            os.setsid()
-            signal.pthread_sigmask(signal.SIG_SETMASK, [])
-            null = os.open(os.devnull, os.O_RDWR)
-            for fd in (0, 1, 2):
-                os.dup2(null, fd)
-            os.umask(0o077)
-            code = supervisor.main(self.dir, 0o022)
-            sys.stderr.flush()
-        finally:
-            os._exit(code)
+        code = supervisor.main(self.dir, os.umask(0o077))
+        sys.stderr.flush()
+        os._exit(code)
 
     def _end_rest(self) -> None:
         """End what is left of a part whose supervisor is gone."""

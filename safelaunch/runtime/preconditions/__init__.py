@@ -1,8 +1,8 @@
 """What a run waits for before its first attempt: one module for each kind, in the order of TABLE.
 
 The run is `pending` meanwhile, and `waits_for` in its status says what for. A module has a function
-`preconditions(run, node_dir)`, which returns those of a run. They are asked one after another, so
-that a run takes cards only once the runs before it have ended.
+`preconditions(run, node_dir, umask)`, which returns those of a run. They are asked one after
+another, so that a run takes cards only once the runs before it have ended.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ class Precondition:
         return ()
 
 
-def load(run: RunRecord, node_dir: str) -> list[Precondition]:
-    """Return all preconditions of a run."""
+def load(run: RunRecord, node_dir: str, umask: int) -> list[Precondition]:
+    """Return all preconditions of a run; `umask` is that of its caller."""
     keys = run.to_json()
     modules = (
         importlib.import_module(f"{__name__}.{name}") for key, name in TABLE if keys.get(key)
     )
-    return [wait for module in modules for wait in module.preconditions(run, node_dir)]
+    return [wait for module in modules for wait in module.preconditions(run, node_dir, umask)]

@@ -36,8 +36,9 @@ _QUICK = 0.25  # seconds that a poll waits for the tools
 _TESTED = 20  # claims ahead that are looked at to say a place in the queue
 
 
-def preconditions(run: RunRecord, node_dir: str) -> list[FreeCards]:
+def preconditions(run: RunRecord, node_dir: str, umask: int) -> list[FreeCards]:
     """Return the one of a run in the queue."""
+    del umask
     return [] if run.queue is None else [FreeCards(run, run.queue, node_dir)]
 
 

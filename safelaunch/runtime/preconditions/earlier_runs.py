@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 CLASS = "earlier-run"  # failure class of a run whose precondition can never be met
 
 
-def preconditions(run: RunRecord, node_dir: str) -> list[EarlierRunEnd]:
+def preconditions(run: RunRecord, node_dir: str, umask: int) -> list[EarlierRunEnd]:
     """Return one for each run that must have ended. An engine has waited for its jobs itself."""
+    del umask
     if run.engine is not None:
         return []
     folder = os.path.dirname(os.path.dirname(node_dir))

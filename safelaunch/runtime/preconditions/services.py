@@ -25,18 +25,18 @@ ADDRESS = "127.0.0.1"
 SEED = 1009  # between the ports that are searched for two services
 
 
-def preconditions(run: RunRecord, node_dir: str) -> list[Services]:
+def preconditions(run: RunRecord, node_dir: str, umask: int) -> list[Services]:
     """Return the services of a run, as one precondition."""
-    return [Services(run, node_dir)]
+    return [Services(run, node_dir, umask)]
 
 
 class ServiceProcess:
     """One service, and how far it is."""
 
-    def __init__(self, spec: ServiceSpec, node_dir: str, number: int) -> None:
+    def __init__(self, spec: ServiceSpec, member: Member, number: int) -> None:
         self.spec = spec
         self.name = spec.name
-        self.member = Member(node_dir, spec.name)
+        self.member = member
         self.number = number
         self.port = 0
         self.readiness: Readiness | None = None
@@ -147,9 +147,11 @@ class Services(Precondition):
 
     PAUSE = 0.1
 
-    def __init__(self, run: RunRecord, node_dir: str) -> None:
-        specs = run.services
-        self.services = [ServiceProcess(spec, node_dir, at) for at, spec in enumerate(specs)]
+    def __init__(self, run: RunRecord, node_dir: str, umask: int) -> None:
+        self.services = [
+            ServiceProcess(spec, Member(node_dir, spec.name, umask), at)
+            for at, spec in enumerate(run.services)
+        ]
         self.by_name = {service.name: service for service in self.services}
 
     def poll(self) -> str:

@@ -102,7 +102,7 @@ class Supervisor:
         self.sent = 1  # the last attempt whose end was sent to them
         self.artifacts: EarlierFiles | None = None
         self.flaw = ""  # of a checkpoint that is newer than the whole ones
-        self.preconditions = preconditions.load(run, node_dir)  # of the first attempt
+        self.preconditions = preconditions.load(run, node_dir, umask)  # of the first attempt
         self.cards: OwnClaim | None = None  # those that it has named, without a queue
         self.journal.open()
         number = self.engine.attempt

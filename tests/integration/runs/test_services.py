@@ -149,6 +149,13 @@ def test_a_service_waits_for_the_one_that_it_needs(place: Place) -> None:
     assert not _processes(run)
 
 
+def test_a_service_has_the_umask_of_the_caller(place: Place) -> None:
+    run = place.start(_job(place, CLIENT, {"setup": ["touch by-service"]}, setup=["touch by-job"]))
+    assert place.json("wait", run)["state"] == "succeeded"
+    modes = [(place.project / name).stat().st_mode for name in ("by-service", "by-job")]
+    assert modes[0] == modes[1]
+
+
 def test_a_rerun_gives_its_service_a_port_of_its_own(place: Place) -> None:
     first = place.start(_job(place, CLIENT))
     assert place.json("wait", first)["state"] == "succeeded"
