@@ -223,6 +223,25 @@ def all_supervisors(program: bytes = b"supervisor.py") -> list[tuple[int, int, s
     return rows
 
 
+def own_programs(place: str) -> dict[int, int]:
+    """Return {pid: start time} of living processes whose Python program lies below a folder.
+
+    Where /proc cannot be read: none.
+    """
+    found, below = {}, os.fsencode(place + "/")
+    try:
+        for pid in pids():
+            words = _read(f"/proc/{pid}/cmdline").split(b"\0")[1:]
+            # tmux has the words of the program that it runs among its own: behind a command
+            program = next((word for word in words if not word.startswith(b"-")), b"")
+            start = start_time(pid) if program.startswith(below) else None
+            if start is not None and pid != os.getpid():
+                found[pid] = start
+    except OSError:
+        pass
+    return found
+
+
 def _or_last(key: Any, find: Callable[[Any], dict[int, int]]) -> dict[int, int]:
     """Return `find(key)`, or its last result where /proc cannot be read."""
     try:

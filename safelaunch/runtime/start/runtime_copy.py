@@ -244,9 +244,9 @@ def compile_file(path: str) -> None:
     target = importlib.util.cache_from_source(path)
     if os.path.exists(target):
         return
-    os.makedirs(os.path.dirname(target), 0o700, exist_ok=True)
-    with open(path, "rb") as file:
+    with open(path, "rb") as file:  # first: where it is gone, so is the run directory
         data = bytecode(path, file.read())
+    os.makedirs(os.path.dirname(target), 0o700, exist_ok=True)
     part = f"{target}.{os.getpid()}"
     try:
         _write(part, data)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from safelaunch.runtime.start.live_runs import LiveRuns
 
+UNDO_GRACE = 2.0  # seconds for the processes of a start that is undone
 NO_SPACE = 1 << 17  # free bytes: the first files of a supervisor need about as much
 
 
@@ -126,9 +127,11 @@ def _undo(node_dir: str, run: RunRecord, created: list[str]) -> None:
     # a second Ctrl-C must not leave half of it
     before = signal.signal(signal.SIGINT, signal.SIG_IGN) if is_main else None
     if node_dir in created and os.path.isdir(node_dir):
-        supervisor = run_state.stop(node_dir, 2.0).supervisor
-        if supervisor is not None:  # it may wait for other nodes, which must learn of the stop
-            processes.terminate(supervisor.pid, supervisor.start)
+        run_state.stop(node_dir, UNDO_GRACE)
+        # The supervisor may wait for other nodes, which must learn of the stop, and what writes
+        # record.json is not part of the job: either could make the folder again.
+        late, place = time.monotonic() + UNDO_GRACE, os.path.join(node_dir, PLACE)
+        processes.end_all(lambda: processes.own_programs(place), lambda: time.monotonic() >= late)
     run_dir.remove(node_dir, created)
     if created:  # else the handle may be that of an earlier start of this id
         backends.clean_up(run)

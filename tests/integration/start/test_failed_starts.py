@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 from support.ssh import sshd
 
+from safelaunch.runtime import PLACE, processes
+from safelaunch.runtime.start import starter
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -61,3 +64,20 @@ def test_a_failed_start_on_a_host_leaves_no_log_that_blocks_the_next_one(
     done = place.cli("remote", "--host", "gpu1", "--follow", job)
     assert done.stdout == "x\n"
     assert (far / LOG).read_text() == "x\n"
+
+
+def test_a_start_that_is_undone_leaves_nothing_that_makes_its_folder_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git = place.root / "bin" / "git"  # the record of the run waits for it
+    git.parent.mkdir()
+    git.write_text("#!/bin/sh\nwhile kill -0 $PPID 2>/dev/null; do sleep 0.05; done\n")
+    git.chmod(0o755)
+    path = f"{git.parent}:{place.env['PATH']}"
+    run = place.start(place.shell("sleep 600"), env={**place.env, "PATH": path})
+    programs = processes.own_programs(str(place.node(run) / PLACE))
+    monkeypatch.setenv("SAFELAUNCH_HOME", str(place.home))
+    starter.undo(run, 0)
+    assert len(programs) >= 2  # the supervisor, and what records the run
+    assert not any(processes.start_time(pid) == start for pid, start in programs.items())
+    assert os.listdir(place.home / "runs") == []

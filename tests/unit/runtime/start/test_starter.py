@@ -9,7 +9,7 @@ import pytest
 
 from safelaunch.runtime import processes
 from safelaunch.runtime.records import PlannedNode, PlanRecord, RunRecord
-from safelaunch.runtime.start import live_runs, run_dir, starter
+from safelaunch.runtime.start import live_runs, run_dir, runtime_copy, starter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,6 +74,12 @@ def test_a_start_that_is_undone_takes_its_log_along(
     starter.undo("job-20260101-000000-0000", 0)
     assert os.listdir(tmp_path / "home" / "runs") == []
     assert not (tmp_path / "new").exists()
+
+
+def test_the_bytecode_of_a_run_that_was_removed_makes_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        runtime_copy.compile_file(str(tmp_path / "node-0" / "site" / "sitecustomize.py"))
+    assert os.listdir(tmp_path) == []
 
 
 # -- starts beside it ------------------------------------------------------------------------------
