@@ -67,6 +67,8 @@ BOTH_WAYS = {
     "the backends use commands.py and processes.py",
     ("runtime", "runtime/containers"): "run_state.py asks how a container ended; what runs it uses "
     "commands.py and processes.py",
+    ("runtime/supervise", "runtime/supervise/attempts"): "supervisor.py starts the attempts, which "
+    "use launch.py, journal.py, control.py and node_run.py",
     ("runtime/supervise", "runtime/supervise/ending"): "supervisor.py runs what follows the end, "
     "which uses launch.py, journal.py and control.py",
     ("runtime/facts", "runtime/facts/site_packages"): "questions.py asks the readers, which use "

@@ -228,7 +228,7 @@ def own_programs(place: str) -> dict[int, int]:
 
     Where /proc cannot be read: none.
     """
-    found, below = {}, os.fsencode(place + "/")
+    programs, below = {}, os.fsencode(place + "/")
     try:
         for pid in pids():
             words = _read(f"/proc/{pid}/cmdline").split(b"\0")[1:]
@@ -236,10 +236,10 @@ def own_programs(place: str) -> dict[int, int]:
             program = next((word for word in words if not word.startswith(b"-")), b"")
             start = start_time(pid) if program.startswith(below) else None
             if start is not None and pid != os.getpid():
-                found[pid] = start
+                programs[pid] = start
     except OSError:
         pass
-    return found
+    return programs
 
 
 def _or_last(key: Any, find: Callable[[Any], dict[int, int]]) -> dict[int, int]:

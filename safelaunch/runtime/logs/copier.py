@@ -4,8 +4,8 @@
 
 A job that opens /dev/stderr for writing truncates a regular file, but no pipe. This reads the pipes
 and does nothing else: it outlives the supervisor, so that a job never writes into a pipe without a
-reader, and ends with the last process that can write. It is started by supervise/log_pipes.py; the
-last three words are descriptors that it inherits.
+reader, and ends with the last process that can write. attempts/log_pipes.py starts it; the last
+three words are descriptors that it inherits.
 
 The launcher's output comes through an anonymous pipe. A rank makes a FIFO
 `pipes/rank-<r>.<a>.<n>.new`, writes a byte into the control pipe, and waits until this has opened

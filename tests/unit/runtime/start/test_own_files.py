@@ -21,7 +21,7 @@ shutil.rmtree(sys.argv[1])
 from safelaunch.runtime.start import start_probe
 from safelaunch.runtime.failure import analyse
 from safelaunch.runtime.signatures import table
-from safelaunch.runtime.supervise import outcome
+from safelaunch.runtime.supervise.attempts import outcome
 print(outcome.determine.__module__, len(table.load().signatures) > 100)
 """
 
@@ -46,4 +46,4 @@ def test_a_supervisor_compiles_nothing(tmp_path: Path) -> None:
 def test_late_imports_survive_the_removal_of_the_run_directory(tmp_path: Path) -> None:
     words = [sys.executable, "-I", "-S", "-B", "-c", LATE, str(fill(tmp_path))]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.stdout == "safelaunch.runtime.supervise.outcome True\n", done.stderr
+    assert done.stdout == "safelaunch.runtime.supervise.attempts.outcome True\n", done.stderr

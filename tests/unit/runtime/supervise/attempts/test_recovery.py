@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from safelaunch.runtime.records import AttemptRecord, Failure, RecoveryPolicy
-from safelaunch.runtime.supervise import recovery
+from safelaunch.runtime.supervise.attempts import recovery
 
 if TYPE_CHECKING:
     from safelaunch.runtime.messages.ends import Decision

@@ -7,7 +7,7 @@ import pytest
 from safelaunch.runtime.monitor.leftovers import LeftoverEnd
 from safelaunch.runtime.rank_exits import RankExit
 from safelaunch.runtime.records import LeftoverProcess
-from safelaunch.runtime.supervise.outcome import leftover_failure
+from safelaunch.runtime.supervise.attempts.outcome import leftover_failure
 
 
 def end(pid: int, wait_status: int | None) -> LeftoverEnd:

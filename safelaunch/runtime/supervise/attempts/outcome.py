@@ -22,7 +22,7 @@ from safelaunch.runtime.progress import artifacts, checkpoints
 from safelaunch.runtime.records import Failure, HangReport, PartFailure, RankFailure, Status
 from safelaunch.runtime.signatures import classes
 from safelaunch.runtime.signatures.advice import ADVICE
-from safelaunch.runtime.supervise import recovery
+from safelaunch.runtime.supervise.attempts import recovery
 from safelaunch.runtime.supervise.control import PREEMPTED, SERVICE, SMOKE, TIME_LIMIT
 from safelaunch.runtime.units import duration
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from safelaunch.runtime.monitor.leftovers import LeftoverEnd
     from safelaunch.runtime.rank_exits import RankExit
     from safelaunch.runtime.records import AttemptRecord, RunRecord
-    from safelaunch.runtime.supervise.attempt import Attempt
-    from safelaunch.runtime.supervise.observer import Observer
+    from safelaunch.runtime.supervise.attempts.attempt import Attempt
+    from safelaunch.runtime.supervise.attempts.observer import Observer
 
 SIGNALS = ("SIGTERM", "SIGINT")
 LOSSES = ("loss", "actor_loss", "vf_loss")

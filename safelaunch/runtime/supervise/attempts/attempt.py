@@ -15,7 +15,8 @@ import time
 from safelaunch.runtime import cgroup, processes, rank_exits
 from safelaunch.runtime.logs import merger
 from safelaunch.runtime.ranks import fork_servers
-from safelaunch.runtime.supervise import launch, log_pipes
+from safelaunch.runtime.supervise import launch
+from safelaunch.runtime.supervise.attempts import log_pipes
 from safelaunch.runtime.supervise.control import SMOKE, Control, readable
 from safelaunch.runtime.units import duration, quantity, starter
 
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from safelaunch.runtime.monitor.leftovers import LeftoverEnd, Leftovers
+    from safelaunch.runtime.supervise.attempts.observer import Observer
     from safelaunch.runtime.supervise.journal import Journal
-    from safelaunch.runtime.supervise.observer import Observer
 
 TICK = 0.05  # seconds between two looks at the logs without inotify
 IDLE = 0.25  # and with inotify: a file system without events is still followed

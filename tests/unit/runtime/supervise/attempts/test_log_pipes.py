@@ -10,8 +10,8 @@ import pytest
 from support.workspace import wait_for
 
 from safelaunch.runtime.records import RunRecord
+from safelaunch.runtime.supervise.attempts.log_pipes import LogPipes
 from safelaunch.runtime.supervise.journal import Journal
-from safelaunch.runtime.supervise.log_pipes import LogPipes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
