@@ -36,6 +36,7 @@ class Readiness:
         self.offset = 0
         self.command: subprocess.Popen[bytes] | None = None
         self.command_began = 0.0
+        self.command_answer = ""  # of the last one that has ended
 
     def missing(self) -> str:
         """Return what is missing, "" once it is ready."""
@@ -123,11 +124,12 @@ class Readiness:
         code = self.command.poll()
         if code is None:
             if time.monotonic() - self.command_began < COMMAND_LIMIT:
-                return f"`{name}` has not ended"
+                return self.command_answer or f"`{name}` has not ended"
             self.close()
             code = self.command.returncode
         self.command = None
-        return f"`{name}` ends with {code}" if code else ""
+        self.command_answer = f"`{name}` ends with {code}" if code else ""
+        return self.command_answer
 
 
 def _reason(error: Exception) -> str:
