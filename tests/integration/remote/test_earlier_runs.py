@@ -7,12 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from support.faults.two_machines import BOTH
 from support.ssh import network_namespaces
-from support.ssh.network_namespaces import Lan
 from support.workspace import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from support.workspace import Place
 
 WHY_NOT = network_namespaces.why_not()
@@ -25,20 +22,6 @@ path = pathlib.Path(GO) / ("go" + os.environ["RANK"])
 while not path.exists(): time.sleep(0.02)
 raise SystemExit(int(path.read_text() or 0))
 """
-
-
-@pytest.fixture(scope="module")
-def net() -> Iterator[Lan]:
-    """Yield two machines on one network."""
-    with Lan(2, user="root") as lan:
-        yield lan
-
-
-@pytest.fixture
-def far(place: Place, net: Lan) -> Place:
-    """Return a place that knows them as gpu1 and gpu2."""
-    place.ssh_config(net.ssh_config())
-    return place
 
 
 def _ranks(place: Place) -> str:

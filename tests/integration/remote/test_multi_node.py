@@ -13,7 +13,6 @@ import pytest
 from support.faults import two_machines
 from support.faults.two_machines import BOTH
 from support.ssh import network_namespaces
-from support.ssh.network_namespaces import Lan
 from support.workspace import DEADLINE, Place, wait_for
 
 from safelaunch.runtime.supervise import peers
@@ -21,6 +20,8 @@ from safelaunch.runtime.supervise import peers
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from support.ssh.network_namespaces import Lan
 
 WHY_NOT = network_namespaces.why_not()
 pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
@@ -61,20 +62,6 @@ if rank == 1:
 together()
 """
 )
-
-
-@pytest.fixture(scope="module")
-def net() -> Iterator[Lan]:
-    """Yield two machines on one network."""
-    with Lan(2, user="root") as lan:
-        yield lan
-
-
-@pytest.fixture
-def far(place: Place, net: Lan) -> Place:
-    """Return a place that knows them as gpu1 and gpu2."""
-    place.ssh_config(net.ssh_config())
-    return place
 
 
 class Ended(NamedTuple):

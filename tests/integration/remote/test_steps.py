@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.ssh import network_namespaces
-from support.ssh.network_namespaces import Lan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
+    from support.ssh.network_namespaces import Lan
     from support.workspace import Place
 
 WHY_NOT = network_namespaces.why_not()
@@ -34,20 +33,6 @@ shutil.copytree(sys.argv[1], "exported", dirs_exist_ok=True)
 """
 EVALUATE = "import os, sys\nprint('rank', os.environ['RANK'], 'evaluates', sys.argv[1:])\n"
 BOTH_HOSTS = ["gpu1", "gpu2"]
-
-
-@pytest.fixture(scope="module")
-def net() -> Iterator[Lan]:
-    """Yield two machines on one network."""
-    with Lan(2, user="root") as lan:
-        yield lan
-
-
-@pytest.fixture
-def far(place: Place, net: Lan) -> Place:
-    """Return a place that knows them as gpu1 and gpu2."""
-    place.ssh_config(net.ssh_config())
-    return place
 
 
 def _steps(place: Place, export: str) -> str:
