@@ -53,6 +53,13 @@ def matrix() -> Iterator[Row]:
         [(str(case), kills.run_case, case) for case in kills.DIRECT],
         KILLS_AT_A_TIME,
     )
+    warm = tests("support.faults.warm_kills")
+    yield case_row(
+        "kill matrix of runs that keep their imports for a restart: the same signals to the "
+        "process that keeps them, supervisor, starter, rank",
+        [(str(case), warm.run_case, case) for case in warm.CASES],
+        KILLS_AT_A_TIME,
+    )
     queue = tests("support.faults.queue_kills")
     yield case_row(
         "kill matrix of runs in the queue for cards: the same signals to client and supervisor",

@@ -174,14 +174,12 @@ def keep(
     own, other = socket.socketpair()
     pid = os.fork()
     if pid == 0:
-        try:
-            if os.fork() == 0:  # the supervisor adopts it
-                own.close()
-                for fd in inherited:  # a lock that setup has taken, perhaps
-                    os.close(fd)
-                stay(node_dir, around, began, start, other)
-        finally:
-            os._exit(0)
+        if os.fork() != 0:
+            os._exit(0)  # the supervisor adopts the other one
+        own.close()
+        for fd in inherited:  # a lock that setup has taken, perhaps
+            os.close(fd)
+        stay(node_dir, around, began, start, other)
     other.close()
     os.waitpid(pid, 0)
     own.settimeout(PATIENCE)
@@ -200,8 +198,29 @@ def stay(
     start: "Callable[[list[str], Relay], int]",
     ready: socket.socket,
 ) -> "NoReturn":
-    """Listen until the supervisor ends this process, or an attempt differs."""
+    """Listen until the supervisor ends this process, or an attempt differs.
+
+    What a rank raises passes through here, in that process: Python ends it as any other program.
+    """
+    own = os.getpid()
+    try:
+        serve(node_dir, around, began, start, ready)
+    except Exception:
+        if os.getpid() != own:
+            raise
+        os._exit(0)  # the next attempt imports anew
+
+
+def serve(
+    node_dir: str,
+    around: "dict[str, Any]",
+    began: int,
+    start: "Callable[[list[str], Relay], int]",
+    ready: socket.socket,
+) -> "NoReturn":
+    """Fork the parent of the ranks for each attempt that asks. Raises OSError."""
     os.setsid()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # as by the others, it ends at once
     ready.recv(1)
     parent = os.getppid()
     if str(parent) != os.environ.get("SAFELAUNCH_SUPERVISOR") or not dies_with(parent):
@@ -231,12 +250,10 @@ def stay(
             os._exit(0)
         pid = os.fork()
         if pid == 0:
-            try:
-                if os.fork() == 0:  # the supervisor adopts it, and sees its end
-                    listener.close()
-                    run(request, descriptors, connection, start)
-            finally:
-                os._exit(0)
+            if os.fork() != 0:
+                os._exit(0)  # the supervisor adopts the other one, and sees its end
+            listener.close()
+            run(request, descriptors, connection, start)
         os.waitpid(pid, 0)
         for fd in descriptors:
             os.close(fd)

@@ -113,10 +113,10 @@ def run(words: "list[str]", environment: "dict[str, str]") -> "NoReturn":
     for name in os.environ.keys() - environment.keys():
         del os.environ[name]
     os.environ.update(environment)
-    seed_anew()
-    become_rank()
-    sys.argv = words[1:] if words[0] == "-m" else words
     try:
+        seed_anew()
+        become_rank()
+        sys.argv = words[1:] if words[0] == "-m" else words
         execute(words)
     except (SystemExit, KeyboardInterrupt):
         raise

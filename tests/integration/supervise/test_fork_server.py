@@ -84,6 +84,38 @@ def test_a_restart_imports_again_where_the_imports_may_differ(place: Place, betw
     assert any(DIFFERENCES[between] in log for log in logs)
 
 
+LATER_ENDS = {
+    "raise OSError('no batch')": ("failed", "OSError: no batch"),
+    "sys.exit(3)": ("failed", "exited with code 3"),
+    "raise KeyboardInterrupt": ("failed", "SIGINT"),
+    "sys.exit(0)": ("succeeded", ""),
+}
+
+
+@pytest.mark.parametrize("later", LATER_ENDS)
+def test_ranks_of_a_restart_end_as_any_program(place: Place, later: str) -> None:
+    program = f"""
+import atexit, os, shared, sys
+attempt, rank = os.environ["SAFELAUNCH_ATTEMPT"], os.environ["RANK"]
+atexit.register(lambda: open("handler." + attempt + rank, "w").close())
+if attempt == "1":
+    raise ValueError("the first attempt")
+if rank == "1":
+    {later}
+"""
+    place.write("shared.py", SHARED)
+    run = place.start(place.direct(program, preload=["shared"], recovery=RESTART))
+    place.cli("wait", run, code=None)
+    shown = place.json("show", run)
+    state, what = LATER_ENDS[later]
+    assert [attempt["state"] for attempt in shown["attempts"]] == ["failed", state]
+    failure = shown["failure"] if state == "failed" else {"rank": 1, "what": ""}
+    assert failure["rank"] == 1
+    assert what in f"{failure['what']} {failure.get('signal')}"
+    assert (place.project / "handler.21").exists()
+    assert imports(place) == 1
+
+
 @pytest.mark.parametrize("pid", ["os.getppid()", "int(os.environ['SAFELAUNCH_MAIN'])"])
 def test_ranks_are_ended_where_their_starter_is_killed(place: Place, pid: str) -> None:
     shown = ended(place, recovery={**RESTART, "resume_args": ["kill", pid]})

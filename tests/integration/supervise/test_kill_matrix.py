@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from support.faults import warm_kills
 from support.faults.kill_matrix import CASES, DIRECT, Case, run_case
 
 if TYPE_CHECKING:
@@ -52,3 +53,20 @@ def test_a_signal_to_a_part_of_a_direct_start_has_its_stated_end(
 ) -> None:
     assert case in DIRECT
     assert run_case(case, str(tmp_path)) is None
+
+
+WARM_SAMPLE = (
+    warm_kills.WarmCase("TERM", "process that keeps the imports", 1),
+    warm_kills.WarmCase("KILL", "process that keeps the imports", 2),
+    warm_kills.WarmCase("KILL", "supervisor", 2),
+    warm_kills.WarmCase("TERM", "starter of the ranks", 2),
+    warm_kills.WarmCase("INT", "rank", 2),
+)
+
+
+@pytest.mark.parametrize("case", WARM_SAMPLE, ids=str)
+def test_a_signal_to_a_part_of_a_run_that_keeps_its_imports_has_its_stated_end(
+    case: warm_kills.WarmCase, tmp_path: Path
+) -> None:
+    assert case in warm_kills.CASES
+    assert warm_kills.run_case(case, str(tmp_path)) is None
