@@ -84,8 +84,13 @@ def matrix() -> Iterator[Row]:
         "cascades of ranks that are started directly",
         [(f"cascade from rank {r}, started directly", direct_cascade, r) for r in ranks],
     )
-    for start, name in (("launcher", "under torchrun"), ("direct", "started directly")):
-        cases = [case for case in ends.CASES if start == "direct" or not case.needs_grace]
+    ways = {
+        "launcher": "under torchrun",
+        "direct": "started directly",
+        "restart": "started directly, in a restart that keeps its imports",
+    }
+    for start, name in ways.items():
+        cases = [case for case in ends.CASES if start != "launcher" or not case.needs_grace]
         yield case_row(
             f"ends of a rank that launchers tell wrongly or not at all, {name}: rank, class, cause",
             [(f"{case}, {name}", partial(ends.run_case, start=start), case) for case in cases],

@@ -44,6 +44,11 @@ def test_it_is_told_of_a_rank_that_is_a_fork_too(case: Case, tmp_path: Path) -> 
     assert run_case(case, str(tmp_path)) is None
 
 
+@pytest.mark.parametrize("case", FORKED, ids=str)
+def test_it_is_told_of_a_restart_that_keeps_its_imports_too(case: Case, tmp_path: Path) -> None:
+    assert run_case(case, str(tmp_path), start="restart") is None
+
+
 @pytest.mark.parametrize("moment", ["folder", "status", "rank"])
 def test_a_stop_in_the_middle_of_a_start_leaves_nothing(place: Place, moment: str) -> None:
     client = place.popen("run", "--no-check", place.direct(FOREVER))

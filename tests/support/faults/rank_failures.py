@@ -39,6 +39,18 @@ BLOCK = "while True: time.sleep(60)\n"
 GLOO = "import torch, torch.distributed as dist\ndist.init_process_group('gloo')\n"
 REDUCE = GLOO + "while True: dist.all_reduce(torch.ones(1))\n"
 REDUCE_SOME = GLOO + "for _ in range(3): dist.all_reduce(torch.ones(1))\n"
+# the ranks of the second attempt are forked from the process that has kept the imports of the first
+FIRST_FAILS = (
+    "import os\nif os.environ['SAFELAUNCH_ATTEMPT'] == '1': raise ValueError('the first')\n"
+)
+AGAIN = {
+    "preload": ["decimal"],
+    "recovery": {
+        "max_restarts": 1,
+        "backoff": "0s",
+        "classes": {"user-code-exception": "restart"},
+    },
+}
 SOON = {"first_progress": "60s", "floor": "1s", "factor": 1, "action": "stop"}
 STEPS = "for n in range(1, 4): print(f'step {n}/9 loss 0.5', flush=True); time.sleep(0.1)\n"
 
@@ -66,12 +78,18 @@ class Case(NamedTuple):
 
 
 def run_case(case: Case, root: str | None = None, *, start: str = "direct") -> str | None:
-    """Run one case; return None, or what was told wrongly or left behind."""
+    """Run one case; return None, or what was told wrongly or left behind.
+
+    `start`: by the launcher, direct, or "restart": direct, in an attempt that keeps its imports.
+    """
+    is_restart, start = start == "restart", "direct" if start == "restart" else start
 
     def act(place: Place) -> None:
         body = textwrap.indent(case.rank_1, "    "), textwrap.indent(case.others, "    ")
         program = f"{HEAD}if rank == '1':\n{body[0]}else:\n{body[1]}"
         keys: dict[str, Any] = {"launcher": "torchrun", "profile": "cpu", "peer_grace": "1s"}
+        if is_restart:
+            program, keys = FIRST_FAILS + program, {**keys, **AGAIN}
         job = place.job(program, **{**keys, **case.keys}, processes=2, start=start)
         run = place.start(job, timeout=START_LIMIT)
         if case.act is not None:
@@ -80,6 +98,7 @@ def run_case(case: Case, root: str | None = None, *, start: str = "direct") -> s
         shown = place.json("show", run)
         check(shown.get("start", "launcher"), start, "start")
         check(shown["state"], case.state, "state")
+        check(len(shown["attempts"]), 2 if is_restart else 1, "attempts")
         none_left(place, run)
         if case.state == "succeeded":
             holds(case.what, str(shown.get("warning")), "warning")
