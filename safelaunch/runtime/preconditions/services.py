@@ -33,11 +33,11 @@ def preconditions(run: RunRecord, node_dir: str, umask: int) -> list[Services]:
 class ServiceProcess:
     """One service, and how far it is."""
 
-    def __init__(self, spec: ServiceSpec, member: Member, number: int) -> None:
+    def __init__(self, spec: ServiceSpec, member: Member, seed: int) -> None:
         self.spec = spec
         self.name = spec.name
         self.member = member
-        self.number = number
+        self.seed = seed  # from which its ports are searched
         self.port = 0
         self.readiness: Readiness | None = None
         self.began = 0.0
@@ -51,8 +51,7 @@ class ServiceProcess:
 
     def choose_port(self) -> None:
         """Choose its port. Raises PreconditionFailed."""
-        seed = os.getpid() * 31 + self.number * SEED
-        port = self.spec.port or start_probe.free_port(seed)
+        port = self.spec.port or start_probe.free_port(self.seed)
         if port is None or not start_probe.can_bind(port):
             which = "no port is free for" if port is None else f"port {port} is taken, of"
             what = f"{which} service {self.name}"
@@ -73,7 +72,7 @@ class ServiceProcess:
 
     def start(self, values: Mapping[str, str]) -> None:
         """Start it. Raises OSError, ValueError."""
-        port = start_probe.free_port(os.getpid() * 37 + self.number * SEED)
+        port = start_probe.free_port(self.seed + SEED // 2)
         self.member.start({**values, "port": str(port or "")})
         log = os.path.join(self.member.dir, "logs", "attempt-1", "combined.log")
         check = self.spec.ready.copy()
@@ -148,8 +147,10 @@ class Services(Precondition):
     PAUSE = 0.1
 
     def __init__(self, run: RunRecord, node_dir: str, umask: int) -> None:
+        # by chance: in two containers with one network the pids of supervisors are often the same
+        seed = int.from_bytes(os.urandom(4), "big")
         self.services = [
-            ServiceProcess(spec, Member(node_dir, spec.name, umask), at)
+            ServiceProcess(spec, Member(node_dir, spec.name, umask), seed + at * SEED)
             for at, spec in enumerate(run.services)
         ]
         self.by_name = {service.name: service for service in self.services}
