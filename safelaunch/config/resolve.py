@@ -284,7 +284,7 @@ def _services(
     from safelaunch.config.members import services
     from safelaunch.config.members.order import in_order
 
-    services.check(values["services"], tree, resolved.job, is_remote=resolved.flags.remote)
+    services.check(values["services"], tree, resolved.job, resolved.hosts)
     flags = resolved.flags._replace(sets=(), smoke=False, ladder=None, direct=False)
     by_name = {}
     for name, keys in services.trees(tree):

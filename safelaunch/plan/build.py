@@ -180,12 +180,22 @@ def move_project(plan: Plan, resolved: Resolved, folders: Sequence[str]) -> Plan
     """Return the plan with the project in other folders of its hosts; all else stays as it is."""
     if plan.engine is not None:
         folders = [folders[0]] * len(resolved.hosts)  # its nodes share the login node's
-    pairs = zip(resolved.hosts, folders, strict=True)
-    hosts = tuple(replace(host, workdir=folder) for host, folder in pairs)
-    moved = make_plan(resolved._replace(hosts=hosts))
+    moved = make_plan(_in_folders(resolved, folders))
     if any(node.fresh_argv is not None for node in plan.nodes):
         moved = resume(moved, plan.resumes, plan.expected)
-    return replace(plan, nodes=moved.nodes)
+    return replace(plan, nodes=moved.nodes, services=moved.services)
+
+
+def _in_folders(resolved: Resolved, folders: Sequence[str]) -> Resolved:
+    """Return a resolved job, and its services, with these folders for the project of its hosts."""
+    pairs = zip(resolved.hosts, folders, strict=True)
+    return resolved._replace(
+        hosts=tuple(replace(host, workdir=folder) for host, folder in pairs),
+        services=tuple(
+            service._replace(resolved=_in_folders(service.resolved, folders))
+            for service in resolved.services
+        ),
+    )
 
 
 def resumes_from_checkpoint(plan: Plan) -> bool:

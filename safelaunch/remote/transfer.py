@@ -235,9 +235,17 @@ def _output_folders(resolved: Resolved, plan: Plan, rank: int, tree: str) -> lis
     globs = [recovery.checkpoint] if recovery and recovery.checkpoint else []
     globs += [*(success.artifacts if success else ()), *([plan.log] if plan.log else [])]
     paths = [*named_outputs(resolved.job, node), *map(_folder_of_glob, globs)]
-    cwd = str(bind_word(node.cwd, {}))
-    below = (posixpath.relpath(posixpath.join(cwd, path), tree) for path in paths)
+    below = [_from_tree(node, path, tree) for path in paths]
+    for service, own in zip(resolved.services, plan.services, strict=True):
+        node = own.plan.nodes[0]
+        names = named_outputs(service.resolved.job, node)
+        below += (_from_tree(node, path, tree) for path in names)
     return [path for path in dict.fromkeys(below) if path.split("/")[0] not in (".", "..")]
+
+
+def _from_tree(node: NodePlan, path: str, tree: str) -> str:
+    """Return a path of a node's job from a tree on."""
+    return posixpath.relpath(posixpath.join(str(bind_word(node.cwd, {})), path), tree)
 
 
 def _folder_of_glob(glob: str) -> str:

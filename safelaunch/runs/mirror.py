@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import posixpath
 import shutil
 import time
 from typing import TYPE_CHECKING
 
 from safelaunch.file_lock import try_lock
 from safelaunch.runs import store
-from safelaunch.runtime import json_files
+from safelaunch.runtime import json_files, members, run_state
 from safelaunch.runtime.agent.runs import FILES
 from safelaunch.runtime.records import NodePlace, PlanRecord, RemoteRecord, Status
 
@@ -78,6 +79,22 @@ def create(
             Status(version=1, id=run_id, name=name, state="pending").write(node_dir)
     RemoteRecord(version=1, id=run_id, hosts_file=hosts_file, places=places).write(run.folder)
     return run
+
+
+def create_member(run: store.Run, name: str, place: NodePlace, hosts_file: str | None) -> store.Run:
+    """Record where a member of a run on a host is: a service, with the files of a run.
+
+    While the run goes on a member that has ended may start again: its last status is forgotten.
+    """
+    node_dir = store.node_dir(run, place.node)
+    own = store.Run(f"{run.id}/{name}", members.folder(node_dir, name))
+    os.makedirs(store.node_dir(own, 0), 0o700, exist_ok=True)
+    run_dir = posixpath.join(place.run_dir, members.FOLDER, name, "node-0")
+    places = [NodePlace(host=place.host, node=0, run_dir=run_dir)]
+    if not run_state.is_settled(store.last_status(run, place.node)):
+        Status(version=1, id=own.id, name=name, state="pending").write(store.node_dir(own, 0))
+    RemoteRecord(version=1, id=own.id, hosts_file=hosts_file, places=places).write(own.folder)
+    return own
 
 
 def add_nodes(run: store.Run, places: Sequence[NodePlace]) -> None:

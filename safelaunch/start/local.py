@@ -68,9 +68,9 @@ def start(
         container=report.container,
     ).waiting(late)
     if plan.services:
-        from safelaunch.start.services import with_services
+        from safelaunch.start.services import local_reports, with_services
 
-        request = with_services(request, plan, caller, facts)
+        request = with_services(request, plan, caller, facts, local_reports(plan, caller))
     if plan.fan_out is not None:
         from safelaunch.start.fan_out import with_parts
 

@@ -1,4 +1,4 @@
-"""Adds the services of a job to the request of its start on this machine."""
+"""Adds the services of a job to the request of its start on its machine."""
 
 from __future__ import annotations
 
@@ -13,24 +13,38 @@ from safelaunch.start.run_files import start_request
 from safelaunch.start.scripts import late_values, members
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from safelaunch.model import LateValue, Plan, Service
     from safelaunch.start.caller import Caller
+    from safelaunch.start.preflight import MachineReport
     from safelaunch.start.run_files import StartRequest
 
 
-def with_services(
-    request: StartRequest, plan: Plan, caller: Caller, facts: Mapping[Slot, str]
-) -> StartRequest:
-    """Return the request with the files of the services; `facts` are those of the job.
+def local_reports(plan: Plan, caller: Caller) -> list[MachineReport]:
+    """Return what this machine reports by the interpreter of each service. Raises StartError."""
+    return [
+        LocalProbe(service.plan.nodes[0], caller.environ, has_backend=False).report(caller.home)
+        for service in plan.services
+    ]
 
+
+def with_services(
+    request: StartRequest,
+    plan: Plan,
+    caller: Caller,
+    facts: Mapping[Slot, str],
+    reports: Sequence[MachineReport],
+) -> StartRequest:
+    """Return the request with the files of the services.
+
+    `facts` are those of the job, `reports` those of the machine by each service's interpreter.
     Raises StartError and ConfigError.
     """
     files: list[tuple[str, bytes]] = []
     env, specs, notes = dict(request.words["env"]), [], list(request.notes)
-    for service in plan.services:
-        own, start = _service_request(service, caller, facts)
+    for service, report in zip(plan.services, reports, strict=True):
+        own, start = _service_request(service, caller, facts, report)
         files += own
         env |= start.words["env"]
         notes += [f"service {service.plan.name}: {note}" for note in start.notes]
@@ -45,12 +59,11 @@ def with_services(
 
 
 def _service_request(
-    service: Service, caller: Caller, job_facts: Mapping[Slot, str]
+    service: Service, caller: Caller, job_facts: Mapping[Slot, str], report: MachineReport
 ) -> tuple[tuple[tuple[str, bytes], ...], StartRequest]:
     """Return the files of a service, and the request that it would be as a run of its own."""
     plan, node = service.plan, service.plan.nodes[0]
     preflight.check_secrets(node, caller.environ)
-    report = LocalProbe(node, caller.environ, has_backend=False).report(caller.home)
     facts = preflight.facts(node, report, job_facts[Slot.RUN_ID])
     folder = f"{job_facts[Slot.RUN_DIR]}/members/{plan.name}/node-0"
     words: list[Slot | LateValue] = [Slot.PORT, *late_words(plan)]
@@ -60,7 +73,7 @@ def _service_request(
         replace(plan, log=None),
         facts,
         caller._replace(after=()),
-        caller.environ,
+        report.environ,
         packages=[preflight.package_versions(node, report.probe)],
     ).unbound(late)
     names = [name for name, _ in start.words["files"]]

@@ -43,13 +43,14 @@ def job_reaches(
         path = os.path.realpath(asset.path)
         if asset.origin.line and not _is_below(path, project):
             reaches.append(Reach("asset", path, f"asset `{asset.name}`: {path} is copied there"))
-    if job.env_from and job.origin("env_from").line:
-        reaches += env_reaches(job.env_from)
+    for own in (job, *(service.resolved.job for service in resolved.services)):
+        if own.env_from and own.origin("env_from").line:
+            reaches += env_reaches(own.env_from)
     if job.hosts and job.origin("hosts").line:
         text = "host `{}`: it is not in your hosts file"
         unknown = [host.name for host in resolved.hosts if host.name not in set(listed)]
         reaches += [Reach("host", name, text.format(name)) for name in unknown]
-    return tuple(reaches)
+    return tuple(dict.fromkeys(reaches))  # a service has the variables of its job too
 
 
 def env_reaches(names: Iterable[str]) -> list[Reach]:

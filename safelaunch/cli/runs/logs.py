@@ -16,7 +16,6 @@ from safelaunch.cli.runs.parts import part_run
 from safelaunch.errors import RunError, did_you_mean
 from safelaunch.runs import store
 from safelaunch.runs.access import LocalRun, LogRequest, MissingLogError
-from safelaunch.runtime import members
 from safelaunch.runtime.logs import reader
 from safelaunch.runtime.records import RunRecord
 
@@ -110,13 +109,13 @@ def _open(name: str | None, service: str | None, part: int | None) -> RunAccess:
     return run if service is None else _service(run, service)
 
 
-def _service(run: RunAccess, name: str) -> LocalRun:
+def _service(run: RunAccess, name: str) -> RunAccess:
     """Return a service of a run, which has the files of one. Raises RunError."""
     names = [service.name for service in run.last_status().services]
     if name not in names:
         listed = f"services: {', '.join(names)}" if names else f"{run.id} has no services"
         raise RunError(f"no service `{name}` of {run.id}", hint=did_you_mean(name, names) or listed)
-    return LocalRun(store.Run(f"{run.id}/{name}", members.folder(run.record.node_dir, name)))
+    return run.member(name)
 
 
 def _write(run: RunAccess, request: LogRequest, *, at_once: bool, raw: bool) -> tuple[bool, bool]:

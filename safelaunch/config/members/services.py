@@ -15,14 +15,14 @@ from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.model import Ready
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from safelaunch.model import Job
+    from safelaunch.model import Host, Job
 
 # keys of the job that hold for its services too, unless they say otherwise
 SHARED = frozenset((
     *("profile", "python", "venv", "conda", "conda_root", "workdir", "pythonpath", "env"),
-    *("env_from", "inherit", "setup", "hosts", "capture"),
+    *("env_from", "inherit", "setup", "hosts", "capture", "container"),
 ))  # fmt: skip
 _WORD = re.compile(r"(?<!\$)\{services\.([^.{}]*)\.([^{}]*)\}")
 _FIELDS = ("host", "port", "url")
@@ -55,24 +55,20 @@ def readiness(keys: Mapping[str, Any]) -> Ready:
 
 
 def check(
-    services: Mapping[str, Mapping[str, Any]], tree: Node, job: Job, *, is_remote: bool
+    services: Mapping[str, Mapping[str, Any]], tree: Node, job: Job, hosts: Sequence[Host]
 ) -> None:
-    """Check what services and job say of each other. Raises ConfigError."""
+    """Check what services, job and the hosts of its nodes say of each other. Raises ConfigError."""
     where = job.origin("services")
-    if is_remote:
-        raise ConfigError(
-            "`services` of a job on a host",
-            where=where,
-            hint="type `safelaunch run` on that machine; its tmux goes on without you",
-        )
-    if job.engine is not None or job.container is not None:
-        what = f"--on {job.engine}" if job.engine else "a container"
-        raise ConfigError(
-            f"`services` and {what}", where=where, hint="start the server there itself"
-        )
+    if job.engine is not None:
+        hint = "start the server in the job itself"
+        raise ConfigError(f"`services` and --on {job.engine}", where=where, hint=hint)
+    _check_container(job, hosts[0])
     if job.queue is not None:
         hint = "name the cards: `gpus: [0, 1]` in the job, `gpus: [2]` in the service"
         raise ConfigError("`services` of a job with `queue`", where=where, hint=hint)
+    if len(hosts) > 1:
+        names = ", ".join(host.name for host in hosts)
+        raise ConfigError(f"`services` of a job on {names}", where=where, hint="name one host")
     if job.topology.nodes > 1 or job.starts_one_node:
         raise ConfigError("`services` of a job on several nodes", where=where, hint="`nodes: 1`")
     _check_order(services, tree)
@@ -86,6 +82,19 @@ def check(
             raise ConfigError(f"a service has no `{field}`", where=origin, hint=hint)
     _check_ports(services, tree)
     _check_gpus(tree)
+
+
+def _check_container(job: Job, host: Host) -> None:
+    """Refuse a job that runs in a container of its own, or of its host."""
+    own, of_host = job.container, host.container
+    if own is not None and own.off:
+        return
+    where, hint = job.origin("services"), "start the server in the job itself"
+    if own is not None:
+        raise ConfigError("`services` and a container", where=where, hint=hint)
+    if of_host is not None and not of_host.off:
+        message = f"`services` and the container of the host {host.name}"
+        raise ConfigError(message, where=where, hint=f"{hint}, or leave it out: --container off")
 
 
 def _block(tree: Node) -> Node:

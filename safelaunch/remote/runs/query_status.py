@@ -59,7 +59,7 @@ def statuses(
     starting = {run.id for run, _ in runs if mirror.is_starting(run)}
 
     def ask(key: HostKey) -> Views | HostError:
-        return _ask(pools[key[0]], key[1], ids=ids_of[key], files=files)
+        return _ask(pools[key[0]], key[1], ids_of[key], files=files)
 
     answers: dict[HostKey, Views | HostError] = {}
     waiting = list(runs)
@@ -83,8 +83,12 @@ def statuses(
         yield HostAnswer(key[1], error, list(completed()))
 
 
-def _ask(pool: HostPool, host: str, **request: object) -> Views | HostError:
-    """Return the runs of a host, or why it did not answer as it should."""
+def _ask(
+    pool: HostPool, host: str, ids: Sequence[str] = (), **request: object
+) -> Views | HostError:
+    """Return the runs of a host, or those of `ids`, or why it did not answer as it should."""
+    if ids:
+        request["ids"] = ids
     try:
         answer = pool.call(host, "runs.runs", **request)
         with checked(host):
@@ -92,7 +96,7 @@ def _ask(pool: HostPool, host: str, **request: object) -> Views | HostError:
                 run_id: {int(node): NodeView.from_json(view) for node, view in nodes.items()}
                 for run_id, nodes in answer["runs"].items()
                 # both become names of folders here
-                if store.is_run_id(run_id) and all(map(str.isdigit, nodes))
+                if (store.is_run_id(run_id) or run_id in ids) and all(map(str.isdigit, nodes))
             }
             now = time.time()
             for view in (view for nodes in views.values() for view in nodes.values()):

@@ -56,6 +56,12 @@ class RemoteRun(RunAccess):
         """Return the connection to a node's host. Raises HostError, ConfigError."""
         return self.pool.session(self.place(node).host)
 
+    def member(self, name: str) -> RemoteRun:
+        """Return a member of the run, which is on one host: a service, with the files of a run."""
+        run, place = self.record, self.places()[0]
+        own = mirror.create_member(run, name, place, self.pointer.hosts_file)
+        return RemoteRun(own, mirror.pointer(own) or self.pointer, self._connect)
+
     def _check_record(self) -> None:
         """Raise RunNotFound where the record has gone, as of a start that has failed."""
         if mirror.pointer(self.record) is None:

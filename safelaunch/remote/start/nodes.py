@@ -33,7 +33,8 @@ def start_nodes(prepared: PreparedStart, *, follow: bool = False) -> Started:
 
     `follow`: the log will be read at once, and is requested together with the start.
     """
-    for node in prepared.plan.nodes:
+    services = (service.plan for service in prepared.plan.services)
+    for node in (node for plan in (prepared.plan, *services) for node in plan.nodes):
         preflight.check_secrets(node, prepared.caller.environ)
     with mirror.start_lock(prepared.caller.home, prepared.run_id):
         started = _Start(prepared, follow=follow)

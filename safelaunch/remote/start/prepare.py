@@ -1,6 +1,6 @@
 """Prepares a start on hosts: connects, makes the quick checks, syncs the project and the assets."""
 
-# ruff: noqa: PLC0415 - images: only for jobs that run in one
+# ruff: noqa: PLC0415 - images and services: only for jobs that have some
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from safelaunch.checks.context import CheckContext
     from safelaunch.checks.quick import LiveRunsCheck, Report
-    from safelaunch.model import NodePlan, Plan
+    from safelaunch.model import NodePlan, Plan, Service
     from safelaunch.remote.agent_client import Agent, PendingReply
     from safelaunch.remote.host_pool import HostPool
     from safelaunch.remote.routes import Routes
@@ -89,6 +89,7 @@ class PreparedStart(NamedTuple):
     code: Sequence[CodeFolder] = ()  # of each node, where the project was synced
     launch_files: Sequence[Mapping[str, bytes]] = ()  # record of the code, of each node
     check: RunsCheck | None = None  # of the live runs; None: a start beside any is wanted
+    service_reports: Sequence[MachineReport] = ()  # by the interpreter of each service
 
     def files(self, rank: int) -> Mapping[str, bytes]:
         """Return the files of a node's run directory that say what code it has."""
@@ -126,6 +127,10 @@ class PreparedStart(NamedTuple):
             ],
             container=report.container,
         ).waiting(late)
+        if plan.services:
+            from safelaunch.start.services import with_services
+
+            request = with_services(request, plan, self.caller, facts, self.service_reports)
         if self.code:
             code = self.code[rank]
             request.run.place, request.run.tree = code.place, code.tree
@@ -176,6 +181,8 @@ def prepare(
 
     transfer = None if sync is None else connect_and_scan(sync, machines, caller.home, run_id)
     replies = together(ask, range(len(machines)))
+    # a job with services has one node
+    service_replies = [_ask_for_service(machines[0], service, run_id) for service in plan.services]
     if transfer is not None:
         transfer.request()
     _request_answers(quick_checks, machines)
@@ -187,6 +194,7 @@ def prepare(
         return _versions(plan.nodes[rank], machines[rank].agent, replies[rank][1])
 
     versions: Sequence[Mapping[str, str]] = together(read_versions, range(len(machines)))
+    service_reports = [machine_report(reply) for reply in service_replies]
     check = None if quick_checks is None else quick_checks.finish()
     in_container = any(on_login_node(node).container is not None for node in plan.nodes)
     routes = None if in_container else _routes(plan, machines, reports, run_id)
@@ -213,7 +221,16 @@ def prepare(
         code,
         launch_files,
         check,
+        service_reports,
     )
+
+
+def _ask_for_service(machine: Machine, service: Service, run_id: str) -> PendingReply:
+    """Request what the start of a service needs of its host. Raises HostError."""
+    node = service.plan.nodes[0]
+    path = node.interpreter.path
+    python = None if path is None else str(bind_word(path, {Slot.HOME: "~"}))
+    return request_report(machine, node, python, run_id)
 
 
 def _routes(

@@ -10,7 +10,7 @@ import os
 import struct
 import time
 
-from safelaunch.runtime import backends, json_files, run_state
+from safelaunch.runtime import backends, json_files, members, run_state
 from safelaunch.runtime.engines import current
 from safelaunch.runtime.home import home
 from safelaunch.runtime.logs import reader
@@ -24,7 +24,6 @@ from safelaunch.runtime.records import (
     Status,
     StatusSummary,
 )
-from safelaunch.runtime.start import run_dir
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,6 +61,19 @@ class NodeView(Record):
     notes: Sequence[str] = ()  # warnings from the samples
 
 
+def folder_of(run_id: str) -> str:
+    """Return the folder of a run of this machine; `RUN/NAME` is a member of the run's one node."""
+    run, _, member = run_id.partition("/")
+    folder = os.path.join(home(), "runs", run)
+    return members.folder(os.path.join(folder, "node-0"), member) if member else folder
+
+
+def _node_dir(request: Message, node: int | None = None) -> str:
+    """Return the folder of the node that is asked about."""
+    number = int(request["node"]) if node is None else node
+    return os.path.join(folder_of(str(request["id"])), f"node-{number}")
+
+
 def runs(request: Message, link: Link) -> Message:
     """Return {run id: {node: view}} of the runs of this machine, or of those in `ids`."""
     folder = os.path.join(home(), "runs")
@@ -75,17 +87,16 @@ def runs(request: Message, link: Link) -> Message:
 def views(ids: Sequence[str], request: Message) -> Message:
     """Return {run id: {node: view}} of runs of this machine; `request` is that of `view`."""
     result: Message = {}
-    folder = os.path.join(home(), "runs")
-    current.watch([os.path.join(folder, run_id) for run_id in ids])
+    current.watch([folder_of(run_id) for run_id in ids])
     for run_id in ids:
+        folder = folder_of(run_id)
         try:
-            names = [n for n in os.listdir(os.path.join(folder, run_id)) if n.startswith("node-")]
+            names = [name for name in os.listdir(folder) if name.startswith("node-")]
         except OSError:
             continue
-        own = current.engine_nodes(os.path.join(folder, run_id))
+        own = current.engine_nodes(folder)
         shown = {
-            name[5:]: view(os.path.join(folder, run_id, name), request, own.get(name))
-            for name in names
+            name[5:]: view(os.path.join(folder, name), request, own.get(name)) for name in names
         }
         # a pointer to a run of another machine has no view
         nodes = {number: node.to_json() for number, node in shown.items() if node is not None}
@@ -157,7 +168,7 @@ def log(request: Message, link: Link) -> Message:
     LogPart; `brief` is that of `view`. The answer is the node's view when nothing more comes, and
     whether the log `exists`.
     """
-    node_dir = run_dir.node_dir(str(request["id"]), int(request["node"]))
+    node_dir = _node_dir(request)
     pieces = ((0, *piece) for piece in _log_pieces(node_dir, request))
     _send_log(pieces, link, lambda _, attempt, at: AT.pack(attempt, at))
     return _log_answer(node_dir, request, exists=_has_log(node_dir, request))
@@ -170,7 +181,7 @@ def logs(request: Message, link: Link) -> Message:
     answer is the first node's, and whether any log `exists`.
     """
     parts = {int(node): {**request, **own} for node, own in request["nodes"].items()}
-    node_dirs = {node: run_dir.node_dir(str(request["id"]), node) for node in parts}
+    node_dirs = {node: _node_dir(request, node) for node in parts}
     logs = {node: _log_pieces(node_dirs[node], parts[node]) for node in parts}
     _send_log(_in_turns(logs), link, NODE_AT.pack)
     exists = any(_has_log(node_dirs[node], parts[node]) for node in parts)
@@ -267,7 +278,7 @@ def is_over(status: StatusSummary) -> bool:
 
 def stop(request: Message, link: Link) -> Message:
     """Stop a run: TERM, the grace, KILL. Returns its status, and whether it had `ended` before."""
-    node_dir = run_dir.node_dir(str(request["id"]), int(request["node"]))
+    node_dir = _node_dir(request)
     status, ended = current.stop(node_dir, float(request["grace"]))
     return {"status": status.to_json(), "ended": ended}
 
@@ -275,7 +286,7 @@ def stop(request: Message, link: Link) -> Message:
 def pulled(request: Message, link: Link) -> Message:
     """Record that a client has fetched the results of a run: its machine may be turned off."""
     del link
-    node_dir = run_dir.node_dir(str(request["id"]), int(request["node"]))
+    node_dir = _node_dir(request)
     record = PulledFiles(client=str(request["client"]), files=int(request["files"]))
     record.time = time.time()
     record.write(node_dir)

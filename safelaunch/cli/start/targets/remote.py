@@ -124,7 +124,8 @@ def _prepared_again(
 
     names, pool = _hosts(plan, pointer), host_pool(pointer.hosts_file)
     # the plan of a run that another machine started comes from the host
-    reaches = trust.env_reaches(name for node in plan.nodes for name in node.secrets)
+    nodes = [node for own in (plan, *(s.plan for s in plan.services)) for node in own.nodes]
+    reaches = trust.env_reaches(dict.fromkeys(name for node in nodes for name in node.secrets))
     approvals, subjects = trust.Approvals(by.home), trust.on_hosts(names)
     trust.confirm(approvals, pointer.id, reaches, names, _allow(options), subjects=subjects)
     prepared = prepare(plan, names, pool, by)
