@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 GRACE_OF_REST = 2.0  # seconds between TERM and KILL of what a killed supervisor has left
 SEED = 1009  # between the ports that are searched for two parts
+# in two containers with one network the pids of supervisors are often the same
+_CHANCE = int.from_bytes(os.urandom(4), "big")
 
 
 def preload() -> None:
@@ -59,7 +61,7 @@ class Part(Member):
         link = os.path.join(self.dir, UNBOUND)
         if not os.path.lexists(link):
             os.symlink(os.path.join(template, UNBOUND), link)
-        port = start_probe.free_port(os.getpid() * 31 + self.index * SEED)
+        port = start_probe.free_port(_CHANCE + self.index * SEED)
         own = {"run-dir": self.dir, "port": str(port or 1)}
         values = {"input": self.input, "output": self.output, "cards": self.cards or "none"}
         self.start(

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from safelaunch.runtime.records import AttemptRecord, RunRecord
     from safelaunch.runtime.supervise.peers import Peers
 
+# in two containers with one network the pids of supervisors are often the same
+_CHANCE = int.from_bytes(os.urandom(4), "big")
+
 
 class NodeRun:
     """One node of a run, from its start to its end."""
@@ -78,4 +81,4 @@ def free_port(number: int) -> int | None:
     """Return a port for attempt `number`."""
     from safelaunch.runtime.start import start_probe
 
-    return start_probe.free_port(os.getpid() * 31 + number * 997)
+    return start_probe.free_port(_CHANCE + number * 997)
