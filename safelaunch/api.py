@@ -23,7 +23,7 @@ from safelaunch.config.hosts_file import reader as hosts_file
 from safelaunch.config.resolve import Flags, resolve_file
 from safelaunch.plan.build import make_plan
 from safelaunch.remote.runs.catalog import RunCatalog
-from safelaunch.runs import store
+from safelaunch.runs import groups, store
 from safelaunch.runs.access import LocalRun, LogRequest
 from safelaunch.runs.engine_run import EngineRun
 from safelaunch.start import local
@@ -164,13 +164,18 @@ def events(
 ) -> Iterator[Event]:
     """Yield what happens to a run, or to all: objects with `data` and the `cursor` behind them.
 
-    `runs` is what `catalog` yields; `since` is the cursor of an earlier event. `interval` are the
-    seconds between two events with the steps of a run. Raises RunNotFound, ConfigError.
+    A name may be that of a group. `runs` is what `catalog` yields; `since` is the cursor of an
+    earlier event. `interval` are the seconds between two events with the steps of a run. Raises
+    RunNotFound, ConfigError.
     """
     from safelaunch.remote.runs.follow_events import EventFollower
 
     follower = EventFollower(runs, since, follows=follow, interval=interval)
-    yield from follower.of_all() if name is None else follower.of_run(runs.find(name).record)
+    group = groups.find(runs.home, name)
+    if group is not None:
+        yield from follower.of_group(group)
+    else:
+        yield from follower.of_all() if name is None else follower.of_run(runs.find(name).record)
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ import click
 from safelaunch.cli.completion import complete_run
 from safelaunch.cli.connections import catalog
 from safelaunch.cli.output import escape, print_json_line, report, say, terminal_text
+from safelaunch.cli.runs import groups
 from safelaunch.remote.runs import follow_events
 from safelaunch.runtime.units import duration
 
@@ -38,13 +39,18 @@ def command(
 ) -> int:
     """Print what happens to a run, or to all: states, attempts, steps, warnings, failures, ends.
 
-    Without RUN: of all runs that have not ended, and with --follow of those that start later. With
-    --since nothing comes twice, and nothing is left out, however long ago the line was printed.
+    RUN may be the group of a file with steps. Without RUN: of all runs that have not ended, and
+    with --follow of those that start later. With --since nothing comes twice, and nothing is left
+    out, however long ago the line was printed.
     Exit code 4: a host does not answer.
     """
     runs = catalog()
     events = follow_events.EventFollower(runs, since, follows=follow, interval=interval)
-    lines = events.of_all() if run is None else events.of_run(runs.find(run).record)
+    group = groups.find_group(run)
+    if group is not None:
+        lines = events.of_group(group)
+    else:
+        lines = events.of_all() if run is None else events.of_run(runs.find(run).record)
     write = print_json_line if as_json else _print_text
     try:
         for event in lines:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import os
 import queue
 import time
@@ -18,11 +19,12 @@ from safelaunch.runtime.agent import runs as agent_runs
 from safelaunch.runtime.records import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from safelaunch.errors import HostError
     from safelaunch.remote.runs.catalog import RunCatalog
     from safelaunch.remote.runs.poll_events import HostChanges, HostFeed, RemoteSource
+    from safelaunch.runs.groups import RunGroup
     from safelaunch.runs.store import Run
 
 TICK = 0.2  # seconds between two looks at the runs of this machine
@@ -48,6 +50,23 @@ class _Watched:
         self.last: RunView | None = None  # how it was last seen, where a line for its steps waits
         self.progress_due = 0.0
 
+    @property
+    def is_progress_due(self) -> bool:
+        return time.monotonic() >= self.progress_due
+
+    def changes(self, views: Sequence[RunView]) -> Iterator[tuple[float, dict[str, Any], Mark]]:
+        """Yield time, line and mark of each change, in the order in which they are reported.
+
+        The times never go back, as those of lines about what came after an end may.
+        """
+        latest = 0.0
+        for view in views:
+            is_due = self.is_progress_due
+            for line, mark in changes(self.mark, view._replace(is_progress_due=is_due)):
+                latest = max(latest, line.get("time", latest))
+                yield latest, line, mark
+            self.last = None if is_due else view._replace(notices=())
+
 
 class EventFollower:
     """Yields the events of runs; each carries all that was reported until then as its cursor."""
@@ -69,6 +88,7 @@ class EventFollower:
         self._changed = 0  # when the folder of the runs was
         self._silent: set[str] = set()  # hosts that do not answer
         self._skipped: set[str] = set()  # runs that had ended before
+        self._steps: dict[str, str] = {}  # run id -> its step, of a group
         self.errors: list[HostError] = []  # of hosts that do not answer, without `follows`
 
     def of_run(self, record: Run) -> Iterator[Event]:
@@ -77,6 +97,20 @@ class EventFollower:
         self._cursor = Cursor({})
         if not self._reported[record.id].is_over:
             self._watch(record)
+            yield from self._events()
+
+    def of_group(self, group: RunGroup) -> Iterator[Event]:
+        """Yield the events of the steps of a file, from their start or the cursor on.
+
+        What has happened before comes in order of time, what happens later as it is seen.
+        """
+        self._steps = {member.run.id: member.step for member in group.members}
+        self._reported = {name: self._reported.get(name, Mark()) for name in self._steps}
+        self._cursor = Cursor({})
+        for member in reversed(group.members):  # a step before the one that it waits for
+            if not self._reported[member.run.id].is_over:
+                self._watch(member.run)
+        if self._watched:
             yield from self._events()
 
     def of_all(self) -> Iterator[Event]:
@@ -129,7 +163,9 @@ class EventFollower:
         return self._feeds[key]
 
     def _events(self, *, finds_more: bool = False) -> Iterator[Event]:
-        unanswered = self._start_feeds()
+        self._start_feeds()
+        silent = set(self._feeds.values())  # that have not answered yet
+        seen: list[tuple[_Watched, RunView]] = []
         due = 0.0
         while True:
             is_refresh, now = time.monotonic() >= due, time.monotonic()
@@ -138,19 +174,24 @@ class EventFollower:
                 self._find_new(is_refresh=is_refresh)
             self._start_feeds()
             for watched in list(self._watched.values()):
-                yield from self._look(watched, is_refresh=is_refresh)
-            if not self._follows and not unanswered:
+                view = self._look(watched, is_refresh=is_refresh)
+                seen += [] if view is None else [(watched, view)]
+            if not (self._steps and silent):  # of a group all is sorted by time, once it is known
+                yield from self._report(seen)
+                seen = []
+            if not self._follows and not silent:
                 return
             if not finds_more and not self._watched:
                 return
             for answer in self._answers(TICK):
-                unanswered -= not answer.has_more
-                yield from self._receive(answer)
+                if not answer.has_more:
+                    silent.discard(answer.feed)
+                yield from self._host_lines(answer)
+                seen += self._receive(answer)
 
-    def _start_feeds(self) -> int:
+    def _start_feeds(self) -> None:
         for feed in self._feeds.values():
             feed.start(follows=self._follows)
-        return len(self._feeds)
 
     def _find_new(self, *, is_refresh: bool) -> None:
         """Watch runs that were recorded since the last look."""
@@ -182,22 +223,21 @@ class EventFollower:
         except queue.Empty:
             return
 
-    def _look(self, watched: _Watched, *, is_refresh: bool) -> Iterator[Event]:
-        """Yield what has happened to a run, as far as this machine can see it."""
+    def _look(self, watched: _Watched, *, is_refresh: bool) -> RunView | None:
+        """Return a run as this machine sees it; None where nothing is new."""
         view: RunView | None = None
         if is_refresh and not os.path.isdir(watched.record.folder):
             reason = "its record was removed, as that of a start which fails is"
             view = RunView(Status(state="lost", reason=reason), is_over=True, now=time.time())
         elif isinstance(watched.source, LocalSource):
             if watched.mark.state in ("", "pending") and self._is_mirror(watched.record):
-                return  # a run on hosts, that is being recorded or is by now
+                return None  # a run on hosts, that is being recorded or is by now
             view = watched.source.poll()
         elif is_refresh and watched.mark.state in ("", "pending"):
             view = watched.source.view()
-        if view is None and watched.last is not None and self._is_progress_due(watched):
+        if view is None and watched.last is not None and watched.is_progress_due:
             view = watched.last
-        if view is not None:
-            yield from self._report(watched, view)
+        return view
 
     def _is_mirror(self, record: Run) -> bool:
         """Whether what seemed a run of this machine is on hosts: it is watched there then."""
@@ -207,22 +247,21 @@ class EventFollower:
             self._watch(record)
         return True
 
-    def _is_progress_due(self, watched: _Watched) -> bool:
-        return time.monotonic() >= watched.progress_due
-
-    def _report(self, watched: _Watched, view: RunView) -> Iterator[Event]:
-        is_due = self._is_progress_due(watched)
-        name = watched.record.id
-        lines = changes(watched.mark, view._replace(is_progress_due=is_due))
-        watched.last = None if is_due else view._replace(notices=())
-        for line, mark in lines:
+    def _report(self, seen: Sequence[tuple[_Watched, RunView]]) -> Iterator[Event]:
+        """Yield the lines of runs as they were seen, in order of time."""
+        views: dict[_Watched, list[RunView]] = {}
+        for watched, view in seen:
+            views.setdefault(watched, []).append(view)
+        for watched, line, mark in _merged(views):
+            name = watched.record.id
             if line.get("event") == "progress":
                 watched.progress_due = time.monotonic() + self._interval
             watched.mark = self._reported[name] = mark
             if mark.is_over:
                 self._close(watched)
             if line:
-                yield self._event({"run": name, **line})
+                step = {"step_name": self._steps[name]} if name in self._steps else {}
+                yield self._event({"run": name, **step, **line})
 
     def _close(self, watched: _Watched) -> None:
         del self._watched[watched.record.id]
@@ -232,8 +271,8 @@ class EventFollower:
             self._advance()
             self._skipped.add(watched.record.id)
 
-    def _receive(self, answer: HostChanges) -> Iterator[Event]:
-        """Yield what a host has answered."""
+    def _host_lines(self, answer: HostChanges) -> Iterator[Event]:
+        """Yield that a host does not answer any more, or answers again."""
         host, error = answer.feed.host, answer.error
         if error is not None and host not in self._silent:
             self._silent.add(host)
@@ -241,16 +280,19 @@ class EventFollower:
         elif error is None and host in self._silent:
             self._silent.remove(host)
             yield self._host_event(host, None)
-        if error is not None and not self._follows:
-            self.errors.append(error)
-        elif error is not None and answer.tries < TRIES:
+
+    def _receive(self, answer: HostChanges) -> Iterator[tuple[_Watched, RunView]]:
+        """Yield the runs of a host with what it has answered of them."""
+        if answer.error is not None and not self._follows:
+            self.errors.append(answer.error)
+        elif answer.error is not None and answer.tries < TRIES:
             return  # most connections that are lost are soon made again
         for watched in list(self._watched.values()):
             source = watched.source
             if not isinstance(source, LocalSource) and source.serves(answer.feed):
                 view = source.update(answer)
                 if view is not None:
-                    yield from self._report(watched, view)
+                    yield watched, view
 
     def _host_event(self, host: str, error: HostError | None) -> Event:
         line: dict[str, Any] = {
@@ -265,3 +307,16 @@ class EventFollower:
     def _event(self, line: dict[str, Any]) -> Event:
         text = Cursor(self._reported, self._cursor.horizon).text()
         return Event({"version": 1, **line, "cursor": text}, text)
+
+
+def _merged(
+    views: dict[_Watched, list[RunView]],
+) -> Iterator[tuple[_Watched, dict[str, Any], Mark]]:
+    """Yield run, line and mark of all changes of runs, in order of time."""
+
+    def of_run(watched: _Watched) -> Iterator[tuple[float, _Watched, dict[str, Any], Mark]]:
+        for moment, line, mark in watched.changes(views[watched]):
+            yield moment, watched, line, mark
+
+    for _, watched, line, mark in heapq.merge(*map(of_run, views), key=lambda change: change[0]):
+        yield watched, line, mark

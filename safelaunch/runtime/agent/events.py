@@ -53,7 +53,9 @@ def _node_dir(folder: str, run: str, node: str) -> str:
 def _changes(folder: str, marks: dict[tuple[str, str], tuple[int, str]]) -> Message:
     """Return what the verb answers, {} where nothing has changed."""
     before = {key: event_lines.stamp(_node_dir(folder, *key)) for key in marks}
-    views = runs.views(sorted({run for run, _ in marks}), {"brief": True})
+    # in the order of the question: a run before the one after which it begins, so that no begin is
+    # seen without the end before it
+    views = runs.views(list(dict.fromkeys(run for run, _ in marks)), {"brief": True})
     over: set[str] = set()
     changes: Message = {}
     for (run, node), (position, last) in marks.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -104,6 +105,42 @@ def test_all_runs_are_followed_also_those_that_start_later(place: Place) -> None
     rest = place.cli("events", "--json", "--since", received[-1]["cursor"]).stdout.splitlines()
     ends = [line["run"] for line in map(json.loads, rest) if line["event"] == "end"]
     assert sorted(ends) == sorted([slow, third])
+
+
+def _steps(place: Place) -> str:
+    """Write a file with two steps; return its name."""
+    place.write("train.py", STEPS.replace('sys.exit("ValueError: no")', ""))
+    place.write("export.py", "print('exported')")
+    job = {"name": "demo", "launcher": "python", "python": sys.executable}
+    steps = {name: {"script": f"{name}.py"} for name in ("train", "export")}
+    place.write("steps.yaml", json.dumps({**job, "steps": steps}))
+    return "steps.yaml"
+
+
+def test_the_events_of_a_group_go_on_by_their_cursor_and_come_in_order_of_time(
+    place: Place,
+) -> None:
+    group = place.json("run", "--no-check", _steps(place))["group"]
+    first = place.popen(*FAST, group)
+    before = until(lines(first), "progress", step=1)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    second = place.popen(*FAST, "demo", "--since", before[-1]["cursor"])
+    go(place, 1, 2, 3)
+    after = list(lines(second))
+    assert second.wait(DEADLINE) == 0
+    received = before + after
+    assert {line["step_name"] for line in received} == {"train", "export"}
+    for step in ("train", "export"):
+        own = brief([n for n in received if n["step_name"] == step])
+        assert own.count(("attempt", "running")) == own.count(("end", "succeeded")) == 1
+    kinds = [(line["step_name"], line["event"], line.get("state")) for line in received]
+    end = kinds.index(("train", "end", "succeeded"))
+    assert end < kinds.index(("export", "attempt", "running"))
+    assert place.cli("events", group, "--json", "--since", after[-1]["cursor"]).stdout == ""
+    whole = [json.loads(n) for n in place.cli("events", "demo", "--json").stdout.splitlines()]
+    assert [line["time"] for line in whole] == sorted(line["time"] for line in whole)
+    assert [n["step_name"] for n in whole if n["event"] == "end"] == ["train", "export"]
 
 
 def test_a_line_for_people_names_time_run_and_what_happened(place: Place) -> None:
