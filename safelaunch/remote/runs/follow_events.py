@@ -165,7 +165,7 @@ class EventFollower:
     def _events(self, *, finds_more: bool = False) -> Iterator[Event]:
         self._start_feeds()
         silent = set(self._feeds.values())  # that have not answered yet
-        seen: list[tuple[_Watched, RunView]] = []
+        pairs: list[tuple[_Watched, RunView]] = []
         due = 0.0
         while True:
             is_refresh, now = time.monotonic() >= due, time.monotonic()
@@ -175,10 +175,10 @@ class EventFollower:
             self._start_feeds()
             for watched in list(self._watched.values()):
                 view = self._look(watched, is_refresh=is_refresh)
-                seen += [] if view is None else [(watched, view)]
+                pairs += [] if view is None else [(watched, view)]
             if not (self._steps and silent):  # of a group all is sorted by time, once it is known
-                yield from self._report(seen)
-                seen = []
+                yield from self._report(pairs)
+                pairs = []
             if not self._follows and not silent:
                 return
             if not finds_more and not self._watched:
@@ -187,7 +187,7 @@ class EventFollower:
                 if not answer.has_more:
                     silent.discard(answer.feed)
                 yield from self._host_lines(answer)
-                seen += self._receive(answer)
+                pairs += self._receive(answer)
 
     def _start_feeds(self) -> None:
         for feed in self._feeds.values():
@@ -247,10 +247,10 @@ class EventFollower:
             self._watch(record)
         return True
 
-    def _report(self, seen: Sequence[tuple[_Watched, RunView]]) -> Iterator[Event]:
+    def _report(self, pairs: Sequence[tuple[_Watched, RunView]]) -> Iterator[Event]:
         """Yield the lines of runs as they were seen, in order of time."""
         views: dict[_Watched, list[RunView]] = {}
-        for watched, view in seen:
+        for watched, view in pairs:
             views.setdefault(watched, []).append(view)
         for watched, line, mark in _merged(views):
             name = watched.record.id
