@@ -116,6 +116,7 @@ class _Interpreter:
         self.files: list[str] = []
         self.traps: list[SyntaxNode] = []
         self._steps = 0
+        self._has_exited = False  # by `exit`, at the line of its state
         self._substituted: list[int | None] = []  # exit codes of all that `$(...)` has run
         self._evaluated: set[tuple[int, int]] = set()
         self._commands: dict[str, Callable[[SyntaxNode, State], None]] = {
@@ -187,7 +188,7 @@ class _Interpreter:
             reason = f"`set -e` ends it here with exit code {state.status}"
             raise Stop(reason, e.line) from None
         except Exit:
-            return
+            self._has_exited = True
         except (Return, Break):
             raise Stop("`return` or `break` outside of a function or loop", state.line) from None
 
@@ -203,11 +204,13 @@ class _Interpreter:
         return bool(missing)
 
     def _check_end(self, tree: SyntaxNode, path: str, state: State) -> None:
-        """Say at which line a script ends that fails before its launch, as without arguments."""
-        if self.findings.launches or self.findings.problems or not state.status:
+        """Say at which line a script ends before its launch, as without arguments."""
+        if self.findings.launches or self.findings.problems:
+            return
+        tested = questions.names_in_condition(tree, state.line)
+        if not state.status and not (self._has_exited and tested):
             return
         ending = f", which ends at line {state.line} with exit code {state.status} without it"
-        tested = questions.names_in_condition(tree, state.line)
         name = next((name for name in state.assumptions if name in tested), None)
         if name is not None:
             self.findings.problem(
@@ -215,7 +218,7 @@ class _Interpreter:
             )
             self._ask_for_arguments(tree, state.caller)
             return
-        if self._ask_for_arguments(tree, state.caller, ending):
+        if self._ask_for_arguments(tree, state.caller, ending) or not state.status:
             return
         hint = None if state.caller.arguments else f"safelaunch import {quote(path)} -- ARG..."
         raise Stop(f"it ends here with exit code {state.status}", state.line, hint)

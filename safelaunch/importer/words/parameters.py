@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from safelaunch.importer.budget import LONGEST_VALUE
-from safelaunch.importer.findings import combined
+from safelaunch.importer.findings import UnsetName, combined
 from safelaunch.importer.state import CALLER_VALUE, NAME, Variable
 from safelaunch.importer.words import arithmetic, patterns
 
@@ -195,9 +195,12 @@ def _conditional(
     if not is_absent:
         return value if value is not None else ""
     if kind == "?":
+        state.assumptions.pop(name, None)
+        own: str | None = name
         if name.isdigit():
-            name = f"${name}"
-        raise state.fail(f"`{name}` is not set, without which the script ends", name)
+            own = None if state.has_all_arguments else f"${int(name) - state.shift}"
+        reason = f"`{own or name}` is not set, without which the script ends"
+        raise UnsetName(reason, state.line, own)  # it ends also where it is a word of `:`
     if kind == "=":
         if not NAME.fullmatch(name):
             raise state.fail("an assignment to a parameter")
