@@ -16,7 +16,7 @@ from safelaunch.importer.budget import LONGEST_VALUE, MOST_ITEMS, Budget
 from safelaunch.importer.findings import DIFFERENT, Redirection, Stop, Unresolved, UnsetName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from safelaunch.importer.syntax import SyntaxNode
 
@@ -144,10 +144,13 @@ class State:
     outer_interpreters: tuple[tuple[tuple[str, str], ...], ...] = ()  # those before it
     folders: set[str] = field(default_factory=set)  # made by the script, also by its subshells
     files: set[str] = field(default_factory=set)  # written by the script
+    # tests of files that are taken as absent, and how many launches there were before
+    absent_files: dict[str, int] = field(default_factory=dict)
     writers: set[str] = field(default_factory=set)  # programs that may have made any folder
     redirection: Redirection = field(default_factory=Redirection)
     in_background: bool = False
     loop: int = 0  # line of the outermost loop
+    body: Sequence[SyntaxNode] = ()  # of the innermost loop or function
     budget: Budget = field(default_factory=Budget)  # one for a shell and its subshells
     # why `DIFFERENT` stands in the words that are being expanded; None: it stands in no such word
     different: list[Unresolved] | None = None

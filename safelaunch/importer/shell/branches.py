@@ -30,6 +30,7 @@ class Branch(NamedTuple):
 
 
 _LEAVING = ("`break`", "`continue`")
+_ONLY_WITHOUT_FILE = "starts something only while a file is absent"
 
 
 def undecided(
@@ -61,7 +62,9 @@ def undecided(
         return
     state.status, follower.doubt = None, why
     is_absent = isinstance(why, UnresolvedFile) and not why.exists
-    if effect.only_sources and _activates(follower, rest, state, condition, is_absent=is_absent):
+    if (
+        effect.only_sources and _activates(follower, rest, state, condition, is_absent=is_absent)
+    ) or (is_absent and _stays_without_file(follower, rest, state, condition, why)):
         return
     if is_absent and effect.only_sources:
         follower.findings.note(
@@ -151,16 +154,11 @@ def _follow_without_file(
     It is absent here, nothing before may have made it, and where it is there nothing is started in
     place of this. What the branch changes is undone: it is not known behind it.
     """
-    launches_before = [item for item in follower.findings.launches if item.line < state.line]
-    programs = {item.words[0] for item in follower.findings.launches}
-    if condition is None or launches_before or state.writers - programs - {"a condition"}:
+    taken = _taken_without_file(follower, branches, state, condition)
+    others = [branch for branch in branches if branch is not taken]
+    if taken is None or any(effects.of_nodes(b.nodes, state).launch for b in others):
         return False
-    result = conditions.result_without_files(condition, state)
-    taken = next((branch for branch in branches if branch.result == result), None)
-    if result is None or taken is None or any(b.nodes for b in branches if b is not taken):
-        return False
-    text = "starts something only while a file is absent"
-    follower.findings.note(state.line, text, f"{ASSUMED}, as it is here")
+    follower.findings.note(state.line, _ONLY_WITHOUT_FILE, f"{ASSUMED}, as it is here")
     before = state.fork()
     try:
         taken.follow()
@@ -168,6 +166,52 @@ def _follow_without_file(
         state.become(before)
     state.status = None
     return True
+
+
+def _stays_without_file(
+    follower: Follower,
+    branches: Sequence[Branch],
+    state: State,
+    condition: SyntaxNode | None,
+    why: Unresolved,
+) -> bool:
+    """Go on in a round of a loop, or a function, that starts nothing where a file is there.
+
+    The file is absent here, and no launch since it was asked for before may have made it.
+    """
+    if not effects.of_nodes(state.body, state).launch:
+        return False
+    leaving = [*(_LEAVING if state.loop else ()), *(("`return`",) if state.scopes else ())]
+    taken = _taken_without_file(follower, branches, state, condition)
+    if taken is None or effects.of_nodes(taken.nodes, state).stop:
+        return False
+    others = [effects.of_nodes(b.nodes, state) for b in branches if b is not taken]
+    if any(effect.launch or effect.stop not in leaving for effect in others):
+        return False
+    count = len(follower.findings.launches)
+    if state.absent_files.setdefault(why.reason, count) != count:
+        return False
+    follower.findings.note(state.line, _ONLY_WITHOUT_FILE, f"{ASSUMED}, as it is here")
+    state.status = 0
+    taken.follow()
+    return True
+
+
+def _taken_without_file(
+    follower: Follower, branches: Sequence[Branch], state: State, condition: SyntaxNode | None
+) -> Branch | None:
+    """Return the branch that is taken while a file is absent, as it is here.
+
+    None where something before may have made it.
+    """
+    launches_before = [item for item in follower.findings.launches if item.line < state.line]
+    programs = {item.words[0] for item in follower.findings.launches}
+    if condition is None or launches_before or state.writers - programs - {"a condition"}:
+        return None
+    result = conditions.result_without_files(condition, state)
+    if result is None:
+        return None
+    return next((branch for branch in branches if branch.result == result), None)
 
 
 def _effect(follower: Follower, branches: Sequence[Branch], state: State) -> effects.Effects:
@@ -395,12 +439,15 @@ def _calculate(expression: SyntaxNode | None, state: State) -> int:
 
 def _round(follower: Follower, body: list[SyntaxNode], state: State) -> bool:
     """Run the body of a loop once; return whether the loop goes on."""
+    outer, state.body = state.body, body
     try:
         follower.statements(body, state)
     except Break as e:
         if e.loops > 1:
             raise Break(e.loops - 1, goes_on=e.goes_on) from None
         return e.goes_on
+    finally:
+        state.body = outer
     return True
 
 

@@ -37,8 +37,9 @@ def function(follower: Follower, name: str, items: Sequence[Item], state: State)
     if follower.depth > DEEPEST:
         raise Stop(f"`{name}` calls itself without an end", state.line)
     called = state.functions[name]
-    before = _arguments(state), state.sources
+    before, body = (_arguments(state), state.sources), state.body
     _set_arguments(items, called.body, state)
+    state.body = (called.body,)
     state.sources = (called.source, *state.sources)
     state.scopes.append({})
     follower.depth += 1
@@ -50,7 +51,7 @@ def function(follower: Follower, name: str, items: Sequence[Item], state: State)
         branches.undecided_function(follower, called.body, state, e.why)
     finally:
         follower.depth -= 1
-        arguments, state.sources = before
+        (arguments, state.sources), state.body = before, body
         _restore_arguments(arguments, state)
         state.end_scope()
 
