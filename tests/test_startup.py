@@ -51,6 +51,16 @@ def test_a_dry_run_of_accelerate_loads_no_other_launcher(dry_run: set[str]) -> N
     assert launchers <= {"accelerate", "flag_table", "common"}
 
 
+def test_a_dry_run_of_a_pasted_line_loads_no_yaml() -> None:
+    line = ["accelerate", "launch", "--num_processes", "2", "scripts/train.py"]
+    modules = loaded(
+        f"sys.argv = ['safelaunch', 'run', '--dry-run', '--', *{line}]\n"
+        "import safelaunch.cli.main\nsafelaunch.cli.main.main()"
+    )
+    assert "safelaunch.launchers.accelerate" in modules
+    assert "yaml" not in modules
+
+
 def test_a_dry_run_loads_nothing_that_starts_jobs(dry_run: set[str]) -> None:
     starting = {
         "safelaunch.start.local",
