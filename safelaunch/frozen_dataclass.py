@@ -1,14 +1,15 @@
-"""`dataclass(frozen=True, slots=True)`, made with one `exec` for a class instead of six.
+"""`dataclass(frozen=True, slots=True)` for classes of which a program makes objects of a part only.
 
-Python before 3.13 compiles each method of a dataclass by itself. For the nouns of model.py that
-took 27 ms of each start of the command line, a fifth of it; here it takes 6 ms. The classes are
-dataclasses: `fields`, `replace` and `is_dataclass` of the standard library work on them.
+Each command uses some of the nouns in model.py, and the standard library compiles the methods of
+all and describes all fields: 27 ms of each start of the command line, a fifth of it. Here
+`__init__` is compiled when the first object is made, and the fields are described when `replace` or
+`fields` first asks, which leaves 3 ms. The classes are dataclasses: `fields`, `replace` and
+`is_dataclass` of the standard library work on them.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import MISSING
 from typing import TYPE_CHECKING, Any
 
 __all__ = ["dataclass"]
@@ -25,11 +26,29 @@ else:
         return _decorate
 
 
+class _Fields:
+    """The `__dataclass_fields__` of a class until they are asked for: the standard library's."""
+
+    def __get__(self, _instance: object, owner: Any) -> dict[str, dataclasses.Field[Any]]:
+        names = {"__module__": owner.__module__, "__annotations__": owner.__annotations__}
+        twin = type(owner.__name__, (), {**names, **owner.field_defaults})
+        dataclasses.dataclass(init=False, repr=False, eq=False)(twin)
+        fields = {field.name: field for field in dataclasses.fields(twin)}
+        owner.__dataclass_fields__ = fields
+        return fields
+
+
 class _Methods:
-    """The methods that need no code of their own for each class."""
+    """What a class needs no code of its own for."""
 
     field_names: tuple[str, ...]
     compared_fields: tuple[str, ...]
+    field_defaults: dict[str, Any]  # values, and descriptions by `field`
+
+    def __init__(self, *values: object, **keywords: object) -> None:
+        cls: Any = type(self)
+        cls.__init__ = _init(cls)
+        cls.__init__(self, *values, **keywords)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, type(self)):
@@ -50,30 +69,40 @@ class _Methods:
         raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
 
 
+_METHODS = {
+    name: vars(_Methods)[name]
+    for name in ("__init__", "__eq__", "__hash__", "__repr__", "__setattr__", "__delattr__")
+}
+
+
 def _decorate(cls: type) -> type:
-    result: Any = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True)(cls)
-    fields = dataclasses.fields(result)
-    names = tuple(field.name for field in fields)
-    setattr(result, "__match_args__", names)  # noqa: B010 - mypy wants it in a class's body
-    result.field_names = names
-    result.compared_fields = tuple(field.name for field in fields if field.compare)
-    for name in ("__eq__", "__hash__", "__repr__", "__setattr__", "__delattr__"):
-        setattr(result, name, vars(_Methods)[name])
-    result.__init__ = _init(fields)
-    return result  # type: ignore[no-any-return]
+    """Return a class of this name, with slots, in the place of the decorated one."""
+    names = tuple(cls.__annotations__)
+    body = {k: v for k, v in vars(cls).items() if k not in ("__dict__", "__weakref__")}
+    defaults = {name: body.pop(name) for name in names if name in body}
+    field_objects = {k: v for k, v in defaults.items() if isinstance(v, dataclasses.Field)}
+    body |= {"__slots__": names, "__match_args__": names, "__dataclass_fields__": _Fields()}
+    body |= {"__qualname__": cls.__qualname__, "field_names": names, "field_defaults": defaults}
+    body["compared_fields"] = tuple(
+        n for n in names if n not in field_objects or field_objects[n].compare
+    )
+    return type(cls)(cls.__name__, cls.__bases__, body | _METHODS)
 
 
-def _init(fields: tuple[dataclasses.Field[Any], ...]) -> Any:
-    """Return the `__init__` of a class with these fields."""
-    namespace: dict[str, Any] = {"_set": object.__setattr__, "_missing": MISSING}
+def _init(cls: type[_Methods]) -> Any:
+    """Return the `__init__` of a class, compiled for its fields."""
+    namespace: dict[str, Any] = {"_set": object.__setattr__, "_missing": dataclasses.MISSING}
     parameters, lines = ["self"], ["pass"]
-    for number, field in enumerate(fields):
-        name = value = field.name
-        if field.default is not MISSING:
-            namespace[f"_default{number}"] = field.default
+    for number, name in enumerate(cls.field_names):
+        default, value = cls.field_defaults.get(name, dataclasses.MISSING), name
+        factory = dataclasses.MISSING
+        if isinstance(default, dataclasses.Field):
+            default, factory = default.default, default.default_factory
+        if default is not dataclasses.MISSING:
+            namespace[f"_default{number}"] = default
             parameters.append(f"{name}=_default{number}")
-        elif field.default_factory is not MISSING:
-            namespace[f"_factory{number}"] = field.default_factory
+        elif factory is not dataclasses.MISSING:
+            namespace[f"_factory{number}"] = factory
             parameters.append(f"{name}=_missing")
             value = f"_factory{number}() if {name} is _missing else {name}"
         else:

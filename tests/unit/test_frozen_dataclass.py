@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from dataclasses import field
 
 import pytest
 
+from safelaunch import model
 from safelaunch.frozen_dataclass import dataclass
 
 
@@ -72,3 +74,17 @@ def test_a_pattern_takes_it_apart() -> None:
             assert y == 5
         case _:
             pytest.fail("no match")
+
+
+@pytest.mark.parametrize(
+    "noun", [c for c in vars(model).values() if inspect.isclass(c) and hasattr(c, "field_names")]
+)
+def test_a_noun_takes_its_fields_as_the_standard_library_describes_them(noun: type) -> None:
+    with pytest.raises(TypeError, match="unexpected"):  # the first call compiles `__init__`
+        noun(no_such_field=1)
+    described = [
+        (f.name, f.default is f.default_factory is dataclasses.MISSING)
+        for f in dataclasses.fields(noun)
+    ]
+    parameters = inspect.signature(noun).parameters.values()
+    assert [(p.name, p.default is p.empty) for p in parameters] == described
