@@ -94,8 +94,8 @@ def _init(cls: type[_Methods]) -> Any:
     namespace: dict[str, Any] = {"_set": object.__setattr__, "_missing": dataclasses.MISSING}
     parameters, lines = ["self"], ["pass"]
     for number, name in enumerate(cls.field_names):
-        default, value = cls.field_defaults.get(name, dataclasses.MISSING), name
-        factory = dataclasses.MISSING
+        default: Any = cls.field_defaults.get(name, dataclasses.MISSING)
+        factory, value = dataclasses.MISSING, name
         if isinstance(default, dataclasses.Field):
             default, factory = default.default, default.default_factory
         if default is not dataclasses.MISSING:
