@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,6 +22,7 @@ from safelaunch.runtime.records import RunRecord
 
 if TYPE_CHECKING:
     from safelaunch.runs.access import RunAccess
+    from safelaunch.runtime.records import Status
 
 
 @click.command("logs")
@@ -58,8 +60,8 @@ def command(run: str | None, **options: Any) -> int:
 
 def _show(run: str | None, options: dict[str, Any]) -> int:
     """Print or follow the log of one run."""
-    access = _open(run, options["service"], options["part"])
     rank, follows = options["rank"], options["follow"]
+    access = _open(run, options["service"], options["part"], waits=follows)
     access.status()  # updates the attempts and ranks that are recorded here of a run on hosts
     attempt = _attempt(access, options["attempt"])
     which = reader.END if options["of_end"] else _which(access.record, rank, options["launcher"])
@@ -101,21 +103,43 @@ def _show(run: str | None, options: dict[str, Any]) -> int:
     return 0
 
 
-def _open(name: str | None, service: str | None, part: int | None) -> RunAccess:
+def _open(name: str | None, service: str | None, part: int | None, *, waits: bool) -> RunAccess:
     """Return a run, or a service or part of it. Raises RunError."""
     run = catalog().find(name)
     if part is not None:
         return LocalRun(part_run(run, part))
-    return run if service is None else _service(run, service)
+    return run if service is None else _service(run, service, waits=waits)
 
 
-def _service(run: RunAccess, name: str) -> RunAccess:
-    """Return a service of a run, which has the files of one. Raises RunError."""
-    names = [service.name for service in run.last_status().services]
+def _service(run: RunAccess, name: str, *, waits: bool) -> RunAccess:
+    """Return a service of a run, which has the files of one. Raises RunError.
+
+    With `waits` one that has not started yet is waited for.
+    """
+    record = RunRecord.read(run.record.node_dir) or RunRecord()
+    names = [service.name for service in record.services]
     if name not in names:
         listed = f"services: {', '.join(names)}" if names else f"{run.id} has no services"
         raise RunError(f"no service `{name}` of {run.id}", hint=did_you_mean(name, names) or listed)
+    status, is_noted = run.status(), False
+    while _is_pending(status, name):
+        reason = f"{run.id} waits for {status.waits_for}" if status.waits_for else None
+        if run.is_over(status) or not waits:
+            when = "was never started" if run.is_over(status) else "has not started yet"
+            raise MissingLogError(f"service {name} of {run.id} {when}", hint=reason)
+        if not is_noted:
+            say(f"service {name} has not started yet" + (f": {reason}" if reason else ""))
+        is_noted = True
+        time.sleep(run.poll_interval)
+        status = run.status()
     return run.member(name)
+
+
+def _is_pending(status: Status, name: str) -> bool:
+    """Whether a service is known not to have started yet."""
+    states = {service.name: service.state for service in status.services}
+    # without states its run is just being started, or its host does not answer
+    return status.state != "unknown" and states.get(name, "pending") == "pending"
 
 
 def _write(run: RunAccess, request: LogRequest, *, at_once: bool, raw: bool) -> tuple[bool, bool]:

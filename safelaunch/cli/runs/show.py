@@ -16,7 +16,7 @@ from safelaunch.cli.runs.failure_block import labelled, with_label
 from safelaunch.cli.runs.parts import part_rows
 from safelaunch.runs import brief as short
 from safelaunch.runs import store
-from safelaunch.runtime import backends
+from safelaunch.runtime import backends, run_state
 from safelaunch.runtime.engines import current
 from safelaunch.runtime.plain_text import printable, shortened
 from safelaunch.runtime.records import (
@@ -108,7 +108,8 @@ def _nodes(run: store.Run, status: Status) -> Iterator[Row]:
 def _services(status: Status) -> Iterator[Row]:
     """Yield the state of each service of the job."""
     for service in status.services:
-        text = f"{service.name}: {service.state}"
+        is_late = service.state == "pending" and status.state in run_state.ENDED
+        text = f"{service.name}: {'never started' if is_late else service.state}"
         if service.exit_code:
             text += f" ({service.exit_code})"
         if service.url is not None and service.state in ("starting", "ready"):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.faults.member_kills import MemberCase, run_case
-from support.workspace import wait_for
+from support.workspace import DEADLINE, wait_for
 
 from safelaunch.runtime import processes
 
@@ -147,6 +147,38 @@ def test_a_service_waits_for_the_one_that_it_needs(place: Place) -> None:
     log = place.cli("logs", run).stdout
     assert log.index("waits for service server") < log.index("waits for service second")
     assert not _processes(run)
+
+
+def test_the_log_of_a_service_is_waited_for_until_that_starts(place: Place) -> None:
+    server = {"ready": {"command": ["test", "-e", "go"]}}
+    second = {
+        "launcher": "command",
+        "command": ["bash", "-c", "echo up; exec sleep 99"],
+        "after": "server",
+        "ready": {"log": "^up"},
+    }
+    run = place.start(_job(place, CLIENT, server, services={"second": second}))
+    wait_for(lambda: place.json("show", run).get("waits_for"), "a run that waits")
+    early = place.cli("logs", run, "--service", "second", code=1).stderr
+    assert f"service second of {run} has not started yet" in early
+    assert f"hint: {run} waits for service server" in early
+    following = place.popen("logs", "-f", run, "--service", "second")
+    assert following.stderr is not None
+    line = following.stderr.readline().decode()
+    assert line.startswith("service second has not started yet: ")
+    place.write("go", "")
+    assert following.communicate(timeout=DEADLINE)[0].startswith(b"up\n")
+
+
+def test_a_service_that_a_stopped_run_has_never_started_is_named_so(place: Place) -> None:
+    second = {"launcher": "command", "command": ["sleep", "99"], "after": "server"}
+    server = {"ready": {"command": ["false"]}}
+    run = place.start(_job(place, CLIENT, server, services={"second": second}))
+    wait_for(lambda: place.json("show", run).get("waits_for"), "a run that waits")
+    place.cli("stop", run)
+    assert "second: never started" in place.cli("show", run).stdout
+    late = place.cli("logs", "-f", run, "--service", "second", code=1).stderr
+    assert late == f"error: service second of {run} was never started\n"
 
 
 def test_a_service_has_the_umask_of_the_caller(place: Place) -> None:
