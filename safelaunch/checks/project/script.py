@@ -276,7 +276,7 @@ def flags(context: CheckContext) -> Iterable[Answer] | None:
             what = f"{context.job.launcher} gives each rank `{option}=N`, which the script refuses"
             answers[option, ""] = warn(what, f"{remedy}; or add the option to the script")
     unclear: list[str] = []
-    for args, place in _argument_sets(context.job):
+    for args, place in _late_argument_sets(context):
         for p in _problems(context, accepted, args, unclear):
             if switches and p.option == _RESUME:
                 continue  # said with an example
@@ -322,6 +322,17 @@ def _argument_sets(job: Job) -> Iterator[tuple[Args, str]]:
         yield job.resumed, "`recovery.resume_args`"
     if job.smoke_args is not None:
         yield job.smoke_args, "`smoke.args`"
+
+
+def _late_argument_sets(context: CheckContext) -> Iterator[tuple[Args, str]]:
+    """Yield the same with plausible values for what is known only late: the port of a service."""
+    for args, place in _argument_sets(context.job):
+        if context.plan is None or "{" not in "".join(args.words):
+            yield args, place
+            continue
+        from safelaunch.plan.members.examples import example_args
+
+        yield from ((example, place) for example in example_args(args, context.plan))
 
 
 def _resume_switches(context: CheckContext) -> list[Answer]:

@@ -20,6 +20,7 @@ from safelaunch.config.resolve import Flags, SeveralJobs, resolve_steps
 from safelaunch.errors import ConfigError, HostError, Refused
 from safelaunch.hostfacts.saved import SavedFacts
 from safelaunch.plan.build import make_plan
+from safelaunch.plan.members.words import with_late_values
 from safelaunch.remote.hosts import ask_checks
 from safelaunch.runs import store
 from safelaunch.runtime.units import quantity
@@ -169,7 +170,10 @@ def _context(
         hosts_path = options["hosts_path"] or hosts_file.default_path(home)
         flags = flags._replace(remote=True, hosts=names, hosts_file=hosts_path)
         resolved = _resolve(files, line, flags, step)
-    return machines.for_plan(resolved, make_plan(resolved), os.environ)
+    plan = make_plan(resolved)
+    if step:
+        plan = with_late_values(plan, "steps")
+    return machines.for_plan(resolved, plan, os.environ)
 
 
 def _resolve(files: tuple[str, ...], line: tuple[str, ...], flags: Flags, step: str) -> Resolved:
