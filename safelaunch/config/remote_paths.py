@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from safelaunch.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from safelaunch.config.paths import Paths
     from safelaunch.config.yaml_io.node import Node
 
@@ -32,6 +34,26 @@ def check(tree: Node, paths: Paths) -> None:
     base = workdir[0] if workdir else paths.job_dir
     for node in _values(tree, "script") if paths.is_inside(base) else ():
         _check_inside("script", node, os.path.normpath(os.path.join(base, node.text)), paths)
+    for key, node in _files_of_parts(tree):
+        _check_form(key, node)
+        if node.text.startswith("/") and paths.is_inside(os.path.normpath(node.text)):
+            raise ConfigError(
+                f"`{node.text}` in `{key}` is a path of this machine; the job runs on a host",
+                where=node.origin,
+                hint="write it relative to `workdir`",
+            )
+
+
+def _files_of_parts(tree: Node) -> Iterator[tuple[str, Node]]:
+    """Yield the file that is divided among parts, and the one that their outputs are merged in."""
+    shards = tree.get("shards")
+    block = shards if shards is not None and shards.kind == "map" else None
+    merge = None if block is None else block.get("merge")
+    output = merge.get("output") if merge is not None and merge.kind == "map" else merge
+    over = None if block is None else block.get("over")
+    for key, node in (("shards.over", over), ("shards.merge", output)):
+        if node is not None and not node.is_null:
+            yield key, node
 
 
 def _values(tree: Node, key: str) -> tuple[Node, ...]:

@@ -272,7 +272,7 @@ def _fan_out(resolved: Resolved, values: dict[str, Any], tree: Node) -> FanOut |
         return None
     from safelaunch.config.topology import fan_out
 
-    return fan_out.read(values, tree, resolved.job, is_remote=resolved.flags.remote)
+    return fan_out.read(values, tree, resolved.job, resolved.hosts)
 
 
 def _services(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from safelaunch.errors import RunError
 from safelaunch.runs import store
 from safelaunch.runs.node_files import LocalFiles
-from safelaunch.runtime import backends, members, run_state
+from safelaunch.runtime import backends, run_state
 from safelaunch.runtime.agent import runs as agent_runs
 from safelaunch.runtime.logs import reader
 from safelaunch.runtime.logs.selection import LogPart, select
@@ -139,8 +139,11 @@ class RunAccess(Protocol):
     def files(self, node: int) -> NodeFiles:
         """Return the files of a node."""
 
-    def member(self, name: str) -> RunAccess:
-        """Return a member of the run, which has the files of one: a service."""
+    def member(self, name: str, run_id: str | None = None) -> RunAccess:
+        """Return a member of the run, which has the files of one: a service or a part.
+
+        `run_id` is the run that has it, where that is an earlier one.
+        """
 
 
 class LocalRun(RunAccess):
@@ -216,10 +219,11 @@ class LocalRun(RunAccess):
         """Return the files of a node."""
         return LocalFiles(store.node_dir(self.record, node))
 
-    def member(self, name: str) -> LocalRun:
-        """Return a member of the run, which has the files of one: a service, a part."""
-        folder = members.folder(self.record.node_dir, name)
-        return LocalRun(store.Run(f"{self.id}/{name}", folder))
+    def member(self, name: str, run_id: str | None = None) -> LocalRun:
+        """Return a member of the run, which has the files of one: a service or a part."""
+        runs = os.path.dirname(self.record.folder)
+        owner = self.record if run_id is None else store.Run(run_id, os.path.join(runs, run_id))
+        return LocalRun(store.member(owner, name))
 
 
 def with_attempt_lines(attempt: int, pieces: Iterator[tuple[int, int, bytes]]) -> Iterator[bytes]:

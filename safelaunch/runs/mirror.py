@@ -9,16 +9,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import posixpath
 import shutil
 import time
 from typing import TYPE_CHECKING
 
 from safelaunch.file_lock import try_lock
 from safelaunch.runs import store
-from safelaunch.runtime import json_files, members, run_state
-from safelaunch.runtime.agent.runs import FILES
-from safelaunch.runtime.records import NodePlace, PlanRecord, RemoteRecord, Status
+from safelaunch.runtime import json_files, run_state
+from safelaunch.runtime.agent.runs import FILES, PARTS_LIMIT
+from safelaunch.runtime.records import NodePlace, PartEnd, PlanRecord, RemoteRecord, Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -81,22 +80,6 @@ def create(
     return run
 
 
-def create_member(run: store.Run, name: str, place: NodePlace, hosts_file: str | None) -> store.Run:
-    """Record where a member of a run on a host is: a service, with the files of a run.
-
-    While the run goes on a member that has ended may start again: its last status is forgotten.
-    """
-    node_dir = store.node_dir(run, place.node)
-    own = store.Run(f"{run.id}/{name}", members.folder(node_dir, name))
-    os.makedirs(store.node_dir(own, 0), 0o700, exist_ok=True)
-    run_dir = posixpath.join(place.run_dir, members.FOLDER, name, "node-0")
-    places = [NodePlace(host=place.host, node=0, run_dir=run_dir)]
-    if not run_state.is_settled(store.last_status(run, place.node)):
-        Status(version=1, id=own.id, name=name, state="pending").write(store.node_dir(own, 0))
-    RemoteRecord(version=1, id=own.id, hosts_file=hosts_file, places=places).write(own.folder)
-    return own
-
-
 def add_nodes(run: store.Run, places: Sequence[NodePlace]) -> None:
     """Add nodes that are on another host to the record of a run on hosts."""
     record = pointer(run)
@@ -139,11 +122,55 @@ def save(run: store.Run, place: NodePlace, view: agent_runs.NodeView) -> None:
     mirror.host, mirror.run_dir, mirror.at = place.host, place.run_dir, time.time()
     before = store.mirror_record(run, place.node)
     mirror.ahead = before.ahead
+    if view.part_count is not None:
+        mirror.part_count = view.part_count
+        mirror.parts_done, mirror.parts_size = view.parts_done, view.parts_size
+        _save_parts(node_dir, view)
     mirror.client = view.client or before.client
     mirror.job_file = view.job_file or before.job_file
     mirror.clock = before.clock if view.ahead is None else view.ahead
     mirror.write(node_dir)
     view.status.write(node_dir)
+
+
+def _save_parts(node_dir: str, view: agent_runs.NodeView) -> None:
+    """Write the ends of parts to where they are in the host's file: two commands may do so."""
+    is_next = 0 <= view.parts_from <= parts_position(node_dir)
+    if not view.parts or not is_next or len(view.parts) > PARTS_LIMIT:
+        return
+    flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0)
+    with open(os.open(os.path.join(node_dir, PartEnd.FILE), flags, 0o600), "wb") as file:
+        file.seek(view.parts_from)
+        file.write(view.parts.encode("latin-1", "replace"))
+
+
+def parts_position(node_dir: str) -> int:
+    """Return how many bytes of parts.jsonl of a run on a host are recorded here."""
+    try:
+        return os.stat(os.path.join(node_dir, PartEnd.FILE)).st_size
+    except OSError:
+        return 0
+
+
+def has_parts(run: store.Run, node: int) -> bool:
+    """Whether the ends of parts that a host has of a run are recorded here."""
+    size = store.mirror_record(run, node).parts_size
+    return parts_position(store.node_dir(run, node)) >= size
+
+
+def create_member(run: store.Run, member: store.Run, record: RemoteRecord) -> None:
+    """Record where a member of a run on a host is: as a run on it, whose folder is in the run's.
+
+    While the run goes on a member that has ended may start again: its last status is forgotten.
+    """
+    for place in record.places:
+        node_dir = store.node_dir(member, place.node)
+        os.makedirs(node_dir, 0o700, exist_ok=True)
+        if store.Mirror.read(node_dir) is None:
+            store.Mirror(host=place.host, run_dir=place.run_dir).write(node_dir)
+        if not run_state.is_settled(store.last_status(run)):
+            Status(version=1, id=member.id, state="pending").write(node_dir)
+    record.write(member.folder)
 
 
 def save_code(run: store.Run, node: int, files: Mapping[str, bytes]) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.errors import ConfigError, RunNotFound
 from safelaunch.runtime import home as runtime_home
+from safelaunch.runtime import members
 from safelaunch.runtime.agent import runs as agent_runs
 from safelaunch.runtime.nodes import combine_nodes
 from safelaunch.runtime.parts import expand, manifest
@@ -165,6 +166,9 @@ class Mirror(Record):
     served: bool = False  # whether its tmux server answers
     shell: Sequence[str] = ()  # command that opens a shell within the job of an engine
     notes: Sequence[str] = ()  # what the samples say
+    part_count: int | None = None  # how many parts it has; missing: none
+    parts_done: int = 0  # how many of them have succeeded
+    parts_size: int = 0  # bytes of its parts.jsonl, of which this machine may have fewer
 
 
 def mirror_record(run: Run, node: int | None = None) -> Mirror:
@@ -203,6 +207,28 @@ def status_of_nodes(run: Run, nodes: Sequence[tuple[int, str, Status]]) -> Statu
             return nodes[0][2].copy()
         nodes = [(number, name or f"node-{number}", status) for number, name, status in named]
     return combine_nodes.status([combine_nodes.NodeState(*node) for node in nodes])
+
+
+def member(run: Run, name: str, run_id: str | None = None) -> Run:
+    """Return a member of a run, a service or a part, which has the files of a run.
+
+    `run_id` is the run that it is a member of where that is an earlier one.
+    """
+    return Run(f"{run_id or run.id}/{name}", members.folder(run.node_dir, name))
+
+
+def part_counts(run: Run) -> tuple[int, int] | None:
+    """Return how many parts of a run are done, and how many it has; None: it has none.
+
+    Of a run on a host as it was when last seen.
+    """
+    mirror = mirror_record(run)
+    if mirror.part_count is not None:
+        return mirror.parts_done, mirror.part_count
+    spec = FanOutSpec.read(run.node_dir)
+    if spec is None:
+        return None
+    return manifest.count_done(manifest.read(run.node_dir)), expand.part_count(spec)
 
 
 def clock_offset(run: Run) -> float:
@@ -355,7 +381,7 @@ def show(
         if field.name in status and value is not None:
             setattr(shown, field.name, value)
     _add_project(shown, run.node_dir)
-    _add_parts(shown, run.node_dir)
+    _add_parts(shown, run)
     if "nodes" in status:
         shown.nodes = [
             _shown_node(run, node, ranks if node.run == run.id else {}) for node in status.nodes
@@ -363,12 +389,12 @@ def show(
     return shown
 
 
-def _add_parts(shown: ShownRun, node_dir: str) -> None:
+def _add_parts(shown: ShownRun, run: Run) -> None:
     """Add the parts of a run that has some, and how those have ended that have."""
-    spec = FanOutSpec.read(node_dir)
-    if spec is not None:
-        ends = manifest.read(node_dir)
-        shown.part_count = expand.part_count(spec)
+    counts = part_counts(run)
+    if counts is not None:
+        ends = manifest.read(run.node_dir)
+        shown.part_count = counts[1]
         shown.parts = [ends[number] for number in sorted(ends)]
 
 

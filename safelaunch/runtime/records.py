@@ -419,11 +419,11 @@ class FanOutSpec(Record):
     matrix: Mapping[str, Sequence[str]] = {}  # values by name: a part for each combination
     over: str | None = None  # file that is divided among the parts
     by: str = "lines"  # lines, jsonl or csv
-    at_once: int = 1  # parts that run at the same time
+    at_once: int = 0  # parts that run at the same time; 0: as many as the machine has usable cores
     cards: Sequence[str] = ()  # cards of the run
     cards_each: int = 0  # cards of each part; 0: none
     merge: MergeSpec | None = None  # missing: the outputs stay as they are
-    earlier: str | None = None  # folder of an earlier run, whose parts need not run again
+    earlier: str | None = None  # folder of an earlier run there, whose parts need not run again
 
 
 class PartEnd(Record):
@@ -434,7 +434,9 @@ class PartEnd(Record):
     part: int = 0  # its number, from 0
     state: str = ""  # succeeded, failed or stopped
     exit_code: Nullable[int] = None  # exit code of its launcher
+    class_name: str | None = None  # class of its failure
     cause: str | None = None  # why it did not succeed
+    run: str | None = None  # id of the earlier run that has done it; missing: this run
     words: Mapping[str, str] = {}  # values of its words
     input_sha256: str = ""  # of its piece of the input
     elapsed: float | None = None  # seconds

@@ -1,11 +1,13 @@
-"""Makes of the request of a job the request of its parts: launch.sh runs their coordinator."""
+"""Makes of the request of a job the request of its parts: launch.sh runs their coordinator.
+
+The same for this machine and for a host: all that depends on the machine is in its report, or is
+asked by the coordinator.
+"""
 
 from __future__ import annotations
 
 import json
-import os
 import posixpath
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -33,7 +35,7 @@ SCRIPT = "launch.sh"
 
 def spec_of(fan_out: FanOut, cwd: str) -> FanOutSpec:
     """Return what the coordinator has to know; paths are those in the working directory."""
-    at_once = fan_out.at_once or len(fan_out.cards) or _cores()
+    at_once = fan_out.at_once or len(fan_out.cards)
     spec = FanOutSpec(count=fan_out.count, by=fan_out.by, at_once=at_once)
     if fan_out.cards:
         spec.cards, spec.cards_each = list(fan_out.cards), 1
@@ -49,18 +51,19 @@ def spec_of(fan_out: FanOut, cwd: str) -> FanOutSpec:
     return spec
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-
-
 def with_parts(
     request: StartRequest,
     plan: Plan,
     caller: Caller,
     job_facts: Mapping[Slot, str],
     report: MachineReport,
+    *,
+    versions: Mapping[str, str],
 ) -> StartRequest:
-    """Return the request with the files of the parts. Raises StartError and ConfigError."""
+    """Return the request with the files of the parts. Raises StartError and ConfigError.
+
+    `job_facts`, `report` and `versions` are those of the machine, with which the request was made.
+    """
     fan_out = plan.fan_out or FanOut()
     words = late_words(plan)
     if any(word.value.startswith("steps.") for word in words):
@@ -75,14 +78,15 @@ def with_parts(
         replace(plan, log=None, services=(), fan_out=None),
         {**job_facts, **late},
         caller._replace(after=()),
-        caller.environ,
+        report.environ,
+        versions=versions,
         packages=[preflight.package_versions(plan.nodes[0], report.probe)],
     ).unbound(late)
     spec = spec_of(fan_out, request.run.cwd)
     part_files = dict(zip((name for name, _ in part.words["files"]), part.data, strict=True))
     files = dict(zip((name for name, _ in request.words["files"]), request.data, strict=True))
     script = next(name for name in files if posixpath.basename(name) == SCRIPT)
-    files[script] = _coordinator_script(plan, run_dir)
+    files[script] = _coordinator_script(plan, run_dir, job_facts[Slot.PYTHON])
     files[FanOutSpec.FILE] = json.dumps(spec.to_json(), ensure_ascii=False).encode()
     files |= dict(members.member_files(TEMPLATE, part.run, part_files, late))
     _leave_to_parts(request)
@@ -99,9 +103,10 @@ def _leave_to_parts(request: StartRequest) -> None:
     run.progress, run.logs = (), ()
 
 
-def _coordinator_script(plan: Plan, run_dir: str) -> bytes:
-    program = posixpath.join(run_dir, PLACE, "parts", "coordinate.py")
-    argv = [sys.executable, "-I", "-S", "-B", program, run_dir]
+def _coordinator_script(plan: Plan, run_dir: str, python: str) -> bytes:
+    """Return launch.sh; `python` is that of the run's supervisor, which all parts have too."""
+    program = posixpath.join(run_dir, PLACE, "coordinator", "coordinate.py")
+    argv = [python, "-I", "-S", "-B", program, run_dir]
     line = " ".join(map(quote, argv))
     count = expand.part_count(spec_of(plan.fan_out, "")) if plan.fan_out else 0
     return f"#!/bin/bash\n# {plan.name}: {count} parts\nexec {line}\n".encode()

@@ -74,7 +74,7 @@ def start(
     if plan.fan_out is not None:
         from safelaunch.start.fan_out import with_parts
 
-        request = with_parts(request, plan, caller, facts, report)
+        request = with_parts(request, plan, caller, facts, report, versions=versions)
     if foreground:
         request.run.foreground, request.run.backend = os.getpid(), backends.setsid.NAME
     answer = _request_start(request, caller, check, probe)

@@ -16,7 +16,7 @@ from safelaunch.cli.runs.output.log_output import stdout_writer
 from safelaunch.cli.runs.parts import part_run
 from safelaunch.errors import RunError, did_you_mean
 from safelaunch.runs import store
-from safelaunch.runs.access import LocalRun, LogRequest, MissingLogError
+from safelaunch.runs.access import LogRequest, MissingLogError
 from safelaunch.runtime.logs import reader
 from safelaunch.runtime.records import RunRecord
 
@@ -107,7 +107,7 @@ def _open(name: str | None, service: str | None, part: int | None, *, waits: boo
     """Return a run, or a service or part of it. Raises RunError."""
     run = catalog().find(name)
     if part is not None:
-        return LocalRun(part_run(run, part))
+        return part_run(run, part)
     return run if service is None else _service(run, service, waits=waits)
 
 

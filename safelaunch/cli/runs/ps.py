@@ -14,7 +14,6 @@ import click
 from safelaunch.cli.connections import catalog
 from safelaunch.cli.output import print_json, report, say, table, terminal_width
 from safelaunch.cli.runs.follow import is_hang_suspected, is_waiting
-from safelaunch.cli.runs.parts import part_counts
 from safelaunch.cli.runs.progress import WIDTH, short
 from safelaunch.runs import store
 from safelaunch.runs.access import HostAnswer
@@ -175,7 +174,7 @@ class _RunRow:
             shown += f", {quantity(status.leftovers, 'leftover')}"
         elif status.leftover_processes and shown == "running":
             shown += ", launcher ended"
-        parts = part_counts(self.run)
+        parts = store.part_counts(self.run)
         if parts is not None:
             shown += f", {parts[0]}/{parts[1]}"
         ending = end_words.short(status, self.now)

@@ -49,7 +49,9 @@ def command(run: str | None, **options: Any) -> int:
     # what that run has waited for is over
     plan = replace(recorded_plan(earlier), after=())
     if plan.fan_out is not None and earlier.record is not None:
-        plan = replace(plan, fan_out=replace(plan.fan_out, earlier=earlier.record.node_dir))
+        places = earlier.places()  # of a run on a host
+        node_dir = places[0].run_dir if places else earlier.record.node_dir
+        plan = replace(plan, fan_out=replace(plan.fan_out, earlier=node_dir))
     home = store.home(os.environ)
     if options["resume"]:
         plan = resume_run(plan, home, earlier.id)

@@ -13,18 +13,18 @@ from safelaunch.runtime.parts import PartsError, expand
 from safelaunch.runtime.records import FanOutSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from safelaunch.config.yaml_io.node import Node
-    from safelaunch.model import Job, Origin
+    from safelaunch.model import Host, Job, Origin
 
 SHARD_FIELDS = ("index", "count", "input", "output")
 _WORD = re.compile(r"(?<!\$)\{(shard|matrix)\.([^.{}]*)\}")
 _PLAIN = re.compile(r"[A-Za-z0-9._:@+,/%=-]+")  # what stands in a script without quotes
 
 
-def read(values: Mapping[str, Any], tree: Node, job: Job, *, is_remote: bool) -> FanOut:
-    """Return the parts of a job. Raises ConfigError."""
+def read(values: Mapping[str, Any], tree: Node, job: Job, machines: Sequence[Host]) -> FanOut:
+    """Return the parts of a job on these machines. Raises ConfigError."""
     key = next(name for name in ("shards", "matrix", "at_once") if values.get(name))
     where = job.origin(key)
     if values.get("shards") and values.get("matrix"):
@@ -33,7 +33,7 @@ def read(values: Mapping[str, Any], tree: Node, job: Job, *, is_remote: bool) ->
         raise ConfigError(
             "`at_once` without `shards` or `matrix`", where=where, hint="add one of them"
         )
-    _check_place(job, where, key, is_remote=is_remote)
+    _check_place(job, machines, where, key)
     if values.get("services") or job.queue is not None:
         other = "services" if values.get("services") else "queue"
         hint = "start the server, or wait for the cards, as a job of its own"
@@ -62,15 +62,14 @@ def read(values: Mapping[str, Any], tree: Node, job: Job, *, is_remote: bool) ->
     return fan_out
 
 
-def _check_place(job: Job, where: Origin | None, key: str, *, is_remote: bool) -> None:
-    hint = "type `safelaunch run` on one machine"
-    if is_remote:
-        raise ConfigError(f"`{key}` of a job on a host", where=where, hint=hint)
-    if job.engine is not None or job.container is not None:
+def _check_place(job: Job, machines: Sequence[Host], where: Origin | None, key: str) -> None:
+    hint = "`safelaunch run` on one machine, or `safelaunch remote` with one `--host`"
+    boxes = [job.container or host.container for host in machines]
+    if job.engine is not None or any(box is not None and not box.off for box in boxes):
         what = f"--on {job.engine}" if job.engine else "a container"
         raise ConfigError(f"`{key}` and {what}", where=where, hint=hint)
     if job.topology.nodes > 1 or job.starts_one_node:
-        raise ConfigError(f"`{key}` of a job on several nodes", where=where, hint="`nodes: 1`")
+        raise ConfigError(f"`{key}` of a job on several nodes", where=where, hint=hint)
 
 
 def _check_words(fan_out: FanOut, tree: Node) -> None:

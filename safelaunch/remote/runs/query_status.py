@@ -30,11 +30,18 @@ if TYPE_CHECKING:
     Views = dict[str, dict[int, NodeView]]  # by run id and node
     HostKey = tuple[str | None, str]  # hosts file, and the name of a host in it
 
+_MAX_ANSWERS = 100  # with the ends of parts of one run; ten thousand parts take some dozen
+
 
 def status(pool: HostPool, run: store.Run, pointer: RemoteRecord) -> Status:
     """Return the status of a run as it is on its hosts, or as it was when last seen."""
-    answers = statuses({pointer.hosts_file: pool}, [(run, pointer)])
-    return next(status for answer in answers for _, status in answer.runs)
+    for _ in range(_MAX_ANSWERS):
+        before = mirror.parts_position(run.node_dir)
+        answers = statuses({pointer.hosts_file: pool}, [(run, pointer)])
+        status = next(status for answer in answers for _, status in answer.runs)
+        if mirror.has_parts(run, 0) or mirror.parts_position(run.node_dir) == before:
+            break
+    return status
 
 
 def statuses(
@@ -58,8 +65,12 @@ def statuses(
     files = [] if brief or all(_has_plan(*place) for place in places) else [PlanRecord.FILE]
     starting = {run.id for run, _ in runs if mirror.is_starting(run)}
 
+    parts = {run.id: mirror.parts_position(run.node_dir) for run, _ in runs}
+
     def ask(key: HostKey) -> Views | HostError:
-        return _ask(pools[key[0]], key[1], ids_of[key], files=files)
+        ids = ids_of[key]
+        own_parts = {run_id: parts[run_id] for run_id in ids}
+        return _ask(pools[key[0]], key[1], ids=ids, files=files, parts=own_parts)
 
     answers: dict[HostKey, Views | HostError] = {}
     waiting = list(runs)
@@ -84,13 +95,11 @@ def statuses(
 
 
 def _ask(
-    pool: HostPool, host: str, ids: Sequence[str] = (), **request: object
+    pool: HostPool, host: str, *, ids: Sequence[str] = (), **request: object
 ) -> Views | HostError:
-    """Return the runs of a host, or those of `ids`, or why it did not answer as it should."""
-    if ids:
-        request["ids"] = ids
+    """Return the runs of a host, by default all, or why it did not answer as it should."""
     try:
-        answer = pool.call(host, "runs.runs", **request)
+        answer = pool.call(host, "runs.runs", ids=ids, **request)
         with checked(host):
             views: Views = {
                 run_id: {int(node): NodeView.from_json(view) for node, view in nodes.items()}
@@ -295,7 +304,8 @@ def _is_complete(run: store.Run, place: NodePlace, *, brief: bool) -> bool:
     if not run_state.is_settled(store.last_status(run, place.node)):
         return False
     has_logs = "attempts" in store.mirror_record(run, place.node)
-    return brief or (has_logs and _has_plan(run, place))
+    has_parts = mirror.has_parts(run, place.node)
+    return brief or (has_logs and has_parts and _has_plan(run, place))
 
 
 def _has_plan(run: store.Run, place: NodePlace) -> bool:

@@ -7,14 +7,16 @@ Its folder on this machine mirrors what was seen last; each question to a host r
 
 from __future__ import annotations
 
+import posixpath
 import time
 from typing import TYPE_CHECKING
 
 from safelaunch.errors import ConfigError, RunNotFound
 from safelaunch.runs import mirror, store
 from safelaunch.runs.access import RunAccess, with_attempt_lines
+from safelaunch.runtime import members
 from safelaunch.runtime.agent import runs as agent_runs
-from safelaunch.runtime.records import NodePlace
+from safelaunch.runtime.records import NodePlace, RemoteRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from safelaunch.runs.access import LogRequest
     from safelaunch.runs.node_files import NodeFiles
     from safelaunch.runs.store import Run
-    from safelaunch.runtime.records import RemoteRecord, Status, StatusSummary
+    from safelaunch.runtime.records import Status, StatusSummary
 
 
 class RemoteRun(RunAccess):
@@ -56,11 +58,18 @@ class RemoteRun(RunAccess):
         """Return the connection to a node's host. Raises HostError, ConfigError."""
         return self.pool.session(self.place(node).host)
 
-    def member(self, name: str) -> RemoteRun:
-        """Return a member of the run, which is on one host: a service, with the files of a run."""
-        run, place = self.record, self.places()[0]
-        own = mirror.create_member(run, name, place, self.pointer.hosts_file)
-        return RemoteRun(own, mirror.pointer(own) or self.pointer, self._connect)
+    def member(self, name: str, run_id: str | None = None) -> RemoteRun:
+        """Return a member of the run, which is on one host: a service or a part."""
+        record, first = store.member(self.record, name, run_id), self.places()[0]
+        runs = posixpath.dirname(posixpath.dirname(first.run_dir))
+        node_dir = posixpath.join(runs, run_id or self.id, "node-0")
+        folder = posixpath.join(node_dir, members.FOLDER, name, "node-0")
+        places = [NodePlace(host=first.host, node=0, run_dir=folder)]
+        pointer = RemoteRecord(
+            version=1, id=record.id, hosts_file=self.pointer.hosts_file, places=places
+        )
+        mirror.create_member(self.record, record, pointer)
+        return RemoteRun(record, pointer, self._connect)
 
     def _check_record(self) -> None:
         """Raise RunNotFound where the record has gone, as of a start that has failed."""

@@ -1,6 +1,6 @@
 """Prepares a start on hosts: connects, makes the quick checks, syncs the project and the assets."""
 
-# ruff: noqa: PLC0415 - images and services: only for jobs that have some
+# ruff: noqa: PLC0415 - images, services, parts: only for jobs that have some
 
 from __future__ import annotations
 
@@ -131,6 +131,11 @@ class PreparedStart(NamedTuple):
             from safelaunch.start.services import with_services
 
             request = with_services(request, plan, self.caller, facts, self.service_reports)
+        if plan.fan_out is not None:
+            from safelaunch.start.fan_out import with_parts
+
+            versions = self.versions[rank]
+            request = with_parts(request, plan, self.caller, facts, report, versions=versions)
         if self.code:
             code = self.code[rank]
             request.run.place, request.run.tree = code.place, code.tree

@@ -15,8 +15,10 @@ from safelaunch.runtime.engines import current
 from safelaunch.runtime.home import home
 from safelaunch.runtime.logs import reader
 from safelaunch.runtime.logs.selection import LogPart, select
+from safelaunch.runtime.parts import PartsError, expand, manifest
 from safelaunch.runtime.records import (
     Failure,
+    FanOutSpec,
     Provenance,
     PulledFiles,
     Record,
@@ -41,6 +43,7 @@ FILES = (RunRecord.FILE, Provenance.FILE, Failure.FILE)
 SIGN_OF_LIFE = 15.0  # seconds between two messages without more of a log
 AT = struct.Struct(">IQ")  # before a piece of a log: its attempt, and the position after it
 NODE_AT = struct.Struct(">IIQ")  # the same behind the number of a node
+PARTS_LIMIT = 1 << 18  # bytes of parts.jsonl of a run in one answer, some thousand parts
 
 
 class NodeView(Record):
@@ -59,23 +62,19 @@ class NodeView(Record):
     served: bool = False  # whether its tmux server answers
     shell: Sequence[str] = ()  # command that opens a shell within the job of an engine
     notes: Sequence[str] = ()  # warnings from the samples
-
-
-def folder_of(run_id: str) -> str:
-    """Return the folder of a run of this machine; `RUN/NAME` is a member of the run's one node."""
-    run, _, member = run_id.partition("/")
-    folder = os.path.join(home(), "runs", run)
-    return members.folder(os.path.join(folder, "node-0"), member) if member else folder
-
-
-def _node_dir(request: Message, node: int | None = None) -> str:
-    """Return the folder of the node that is asked about."""
-    number = int(request["node"]) if node is None else node
-    return os.path.join(folder_of(str(request["id"])), f"node-{number}")
+    part_count: int | None = None  # how many parts it has; missing: none
+    parts_done: int = 0  # how many of them have succeeded
+    parts_size: int = 0  # bytes of parts.jsonl
+    parts_from: int = 0  # position in parts.jsonl of what follows
+    parts: str = ""  # lines of parts.jsonl from there on, at most PARTS_LIMIT
 
 
 def runs(request: Message, link: Link) -> Message:
-    """Return {run id: {node: view}} of the runs of this machine, or of those in `ids`."""
+    """Return {run id: {node: view}} of the runs of this machine, or of those in `ids`.
+
+    An id may be RUN/NAME, that of a member. `parts` has for ids the position in parts.jsonl from
+    which on it is sent.
+    """
     folder = os.path.join(home(), "runs")
     try:
         ids = request.get("ids") or os.listdir(folder)
@@ -84,19 +83,32 @@ def runs(request: Message, link: Link) -> Message:
     return {"runs": views(ids, request)}
 
 
+def folder_of(run_id: str) -> str:
+    """Return the folder of a run; that of RUN/NAME is that of a member: a service or a part."""
+    run, _, member = run_id.partition("/")
+    folder = os.path.join(home(), "runs", run)
+    return members.folder(os.path.join(folder, "node-0"), member) if member else folder
+
+
+def _node_dir(run_id: object, node: int) -> str:
+    return os.path.join(folder_of(str(run_id)), f"node-{node}")
+
+
 def views(ids: Sequence[str], request: Message) -> Message:
     """Return {run id: {node: view}} of runs of this machine; `request` is that of `view`."""
     result: Message = {}
-    current.watch([folder_of(run_id) for run_id in ids])
-    for run_id in ids:
-        folder = folder_of(run_id)
+    folders = {run_id: folder_of(run_id) for run_id in ids}
+    current.watch(list(folders.values()))
+    positions = request.get("parts") or {}
+    for run_id, folder in folders.items():
         try:
-            names = [name for name in os.listdir(folder) if name.startswith("node-")]
+            names = [n for n in os.listdir(folder) if n.startswith("node-")]
         except OSError:
             continue
         own = current.engine_nodes(folder)
+        at = positions.get(run_id)
         shown = {
-            name[5:]: view(os.path.join(folder, name), request, own.get(name)) for name in names
+            name[5:]: view(os.path.join(folder, name), request, own.get(name), at) for name in names
         }
         # a pointer to a run of another machine has no view
         nodes = {number: node.to_json() for number, node in shown.items() if node is not None}
@@ -105,10 +117,13 @@ def views(ids: Sequence[str], request: Message) -> Message:
     return result
 
 
-def view(node_dir: str, request: Message, own: EngineNode | None = None) -> NodeView | None:
+def view(
+    node_dir: str, request: Message, own: EngineNode | None = None, parts_from: int | None = None
+) -> NodeView | None:
     """Return a node's view: its status as it is now, and unless `brief` also its `files`.
 
-    `own` is the node as its engine has it.
+    `own` is the node as its engine has it; `parts_from` the position from which on parts.jsonl is
+    sent, None for nothing of it.
     """
     if not os.path.isdir(node_dir) or os.path.exists(os.path.join(node_dir, MIRROR)):
         return None
@@ -116,6 +131,7 @@ def view(node_dir: str, request: Message, own: EngineNode | None = None) -> Node
     run = RunRecord.read(node_dir) or RunRecord()
     node = NodeView(run_dir=node_dir, status=status, nodes=max(1, len(run.hosts)), now=time.time())
     node.client, node.job_file = run.client, run.job_file
+    _add_parts(node, node_dir, parts_from)
     if request.get("brief"):
         return node
     names = (*FILES, *(request.get("files") or ()))
@@ -128,6 +144,24 @@ def view(node_dir: str, request: Message, own: EngineNode | None = None) -> Node
     node.served = backend.serves(handle)
     node.notes = notes(node_dir)
     return node
+
+
+def _add_parts(node: NodeView, node_dir: str, position: int | None) -> None:
+    """Add how many parts a run has and how many are done, and those that have ended."""
+    spec = FanOutSpec.read(node_dir)
+    if spec is None:
+        return
+    try:
+        node.part_count = expand.part_count(spec)
+    except PartsError:
+        return
+    lines = manifest.read_lines(node_dir)
+    node.parts_done = manifest.count_done(manifest.parse(lines))
+    node.parts_size = len(lines)
+    if position is not None:
+        node.parts_from = position
+        part = manifest.whole_lines(lines[position : position + PARTS_LIMIT])
+        node.parts = part.decode("latin-1")
 
 
 def notes(node_dir: str) -> list[str]:
@@ -168,7 +202,7 @@ def log(request: Message, link: Link) -> Message:
     LogPart; `brief` is that of `view`. The answer is the node's view when nothing more comes, and
     whether the log `exists`.
     """
-    node_dir = _node_dir(request)
+    node_dir = _node_dir(request["id"], int(request["node"]))
     pieces = ((0, *piece) for piece in _log_pieces(node_dir, request))
     _send_log(pieces, link, lambda _, attempt, at: AT.pack(attempt, at))
     return _log_answer(node_dir, request, exists=_has_log(node_dir, request))
@@ -181,7 +215,7 @@ def logs(request: Message, link: Link) -> Message:
     answer is the first node's, and whether any log `exists`.
     """
     parts = {int(node): {**request, **own} for node, own in request["nodes"].items()}
-    node_dirs = {node: _node_dir(request, node) for node in parts}
+    node_dirs = {node: _node_dir(request["id"], node) for node in parts}
     logs = {node: _log_pieces(node_dirs[node], parts[node]) for node in parts}
     _send_log(_in_turns(logs), link, NODE_AT.pack)
     exists = any(_has_log(node_dirs[node], parts[node]) for node in parts)
@@ -278,7 +312,7 @@ def is_over(status: StatusSummary) -> bool:
 
 def stop(request: Message, link: Link) -> Message:
     """Stop a run: TERM, the grace, KILL. Returns its status, and whether it had `ended` before."""
-    node_dir = _node_dir(request)
+    node_dir = _node_dir(request["id"], int(request["node"]))
     status, ended = current.stop(node_dir, float(request["grace"]))
     return {"status": status.to_json(), "ended": ended}
 
@@ -286,7 +320,7 @@ def stop(request: Message, link: Link) -> Message:
 def pulled(request: Message, link: Link) -> Message:
     """Record that a client has fetched the results of a run: its machine may be turned off."""
     del link
-    node_dir = _node_dir(request)
+    node_dir = _node_dir(request["id"], int(request["node"]))
     record = PulledFiles(client=str(request["client"]), files=int(request["files"]))
     record.time = time.time()
     record.write(node_dir)

@@ -1,7 +1,8 @@
 """Parts of a run: one job over many pieces of its input, or over many values.
 
-The job of such a run is a coordinator (coordinate.py) in the place of the launcher. Each part is a
-member of the run, `members/part-<number>/node-0/`, with a supervisor, log and failure of its own.
+The job of such a run is a coordinator (runtime/coordinator) in the place of the launcher. Each part
+is a member of the run, `members/part-<number>/node-0/`, with a supervisor, log and failure of its
+own. Here is what is read of them, also by clients: which there are, and which have ended.
 """
 
 from __future__ import annotations

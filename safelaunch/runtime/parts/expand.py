@@ -53,14 +53,14 @@ def part_words(spec: FanOutSpec) -> list[dict[str, str]]:
     ]
 
 
-def lanes(spec: FanOutSpec) -> list[str]:
+def lanes(spec: FanOutSpec, cores: int) -> list[str]:
     """Return the cards of each of the parts that run at once, "" where a part has none.
 
-    Raises PartsError.
+    `cores` are those of the machine that may be used. Raises PartsError.
     """
     size = spec.cards_each
     if not size:
-        return [""] * spec.at_once
+        return [""] * (spec.at_once or cores)
     rows = [spec.cards[at : at + size] for at in range(0, len(spec.cards) - size + 1, size)]
     if not rows:
         raise PartsError(f"{size} cards for each part, and the run has {len(spec.cards)}")

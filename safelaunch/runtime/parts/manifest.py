@@ -10,10 +10,14 @@ import os
 
 from safelaunch.runtime.records import PartEnd
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 
 def add(node_dir: str, end: PartEnd) -> None:
     """Record the end of a part. Raises OSError."""
-    line = json.dumps(end.to_json(), ensure_ascii=False).encode() + b"\n"
+    line = json.dumps(end.to_json()).encode() + b"\n"
     path = os.path.join(node_dir, PartEnd.FILE)
     fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
     try:
@@ -27,13 +31,13 @@ def add(node_dir: str, end: PartEnd) -> None:
 
 def read(node_dir: str) -> dict[int, PartEnd]:
     """Return the newest end of each part that has ended, by its number."""
+    return parse(read_lines(node_dir))
+
+
+def parse(lines: bytes) -> dict[int, PartEnd]:
+    """Return the newest end of each part in lines of the file, by its number."""
     ends: dict[int, PartEnd] = {}
-    try:
-        with open(os.path.join(node_dir, PartEnd.FILE), "rb") as file:
-            lines = file.read().splitlines()
-    except OSError:
-        return ends
-    for line in lines:
+    for line in lines.splitlines():
         try:
             data = json.loads(line.decode("utf-8", "replace"))
         except ValueError:
@@ -42,6 +46,25 @@ def read(node_dir: str) -> dict[int, PartEnd]:
             end = PartEnd.from_json(data)
             ends[end.part] = end
     return ends
+
+
+def read_lines(node_dir: str) -> bytes:
+    """Return the lines of the file without one that a KILL has cut short."""
+    try:
+        with open(os.path.join(node_dir, PartEnd.FILE), "rb") as file:
+            return whole_lines(file.read())
+    except OSError:
+        return b""
+
+
+def whole_lines(data: bytes) -> bytes:
+    """Return bytes up to the last end of a line."""
+    return data[: data.rfind(b"\n") + 1]
+
+
+def count_done(ends: Mapping[int, PartEnd]) -> int:
+    """Return how many parts have succeeded."""
+    return sum(end.state == "succeeded" for end in ends.values())
 
 
 def is_done(end: PartEnd | None, words: dict[str, str], digest: str) -> bool:

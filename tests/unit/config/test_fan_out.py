@@ -72,7 +72,73 @@ def test_outputs_are_joined_as_the_name_of_the_file_ends(
     assert fan_out.merge.by == by
 
 
-@pytest.mark.parametrize("flags", [Flags(engine="slurm"), Flags(remote=True, hosts=("gpu1",))])
-def test_parts_elsewhere_are_refused(project: Project, flags: Flags) -> None:
-    with pytest.raises(ConfigError, match=r"`shards` (and --on slurm|of a job on a host)"):
-        project.plan(HEAD + "shards: 2\n", flags)
+HOSTS = """\
+hosts:
+  gpu1: {workdir: /data/p}
+  gpu2: {}
+  slurm: {slurm: {}}
+  ray: {ray: {}}
+  boxed: {container: {image: a}}
+"""
+
+
+def _on(*hosts: str, engine: str | None = None) -> Flags:
+    return Flags(remote=True, hosts_file="hosts.yaml", hosts=hosts, engine=engine)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (Flags(engine="slurm"), "`shards` and --on slurm"),
+        (Flags(engine="ray", hosts_file="hosts.yaml"), "`shards` and --on ray"),
+        (_on("slurm"), "`shards` and --on slurm"),
+        (_on("ray"), "`shards` and --on ray"),
+        (_on("boxed"), "`shards` and a container"),
+        (_on("gpu1", "gpu2"), "`shards` of a job on several nodes"),
+    ],
+)
+def test_parts_are_refused_elsewhere_than_on_one_machine(
+    project: Project, flags: Flags, message: str
+) -> None:
+    project.write(HOSTS, "hosts.yaml")
+    text = HEAD.replace("python", "torchrun") + "processes: 1\nshards: 2\n"
+    refusal = project.refused(text, flags)
+    assert (refusal.message, refusal.where) == (message, "job.yaml:5:9")
+    assert "`safelaunch remote` with one `--host`" in refusal.hint
+
+
+def test_parts_run_outside_of_the_container_of_a_host_where_the_job_says_so(
+    project: Project,
+) -> None:
+    project.write(HOSTS, "hosts.yaml")
+    plan = project.plan(HEAD + "shards: 2\ncontainer: off\n", _on("boxed"))
+    assert plan.fan_out is not None
+    assert plan.nodes[0].container is None
+
+
+@pytest.mark.parametrize(
+    ("shards", "message"),
+    [
+        ("{over: 'C:\\a.txt', parts: 2}", "`C:\\a.txt` in `shards.over` is a Windows path"),
+        ("{over: 'data\\a.txt', parts: 2}", "`data\\a.txt` in `shards.over` has a backslash"),
+        ("{over: PROJECT/a.txt, parts: 2}", "PROJECT/a.txt` in `shards.over` is a path of this"),
+        ("{parts: 2, merge: PROJECT/b.txt}", "PROJECT/b.txt` in `shards.merge` is a path of"),
+        ("{parts: 2, merge: {output: PROJECT/b.txt}}", "PROJECT/b.txt` in `shards.merge` is"),
+    ],
+)
+def test_a_file_of_parts_that_a_host_cannot_have_is_refused(
+    project: Project, shards: str, message: str
+) -> None:
+    project.write(HOSTS, "hosts.yaml")
+    text = HEAD + "args: {in: '{shard.input}', out: '{shard.output}'}\n"
+    root = str(project.folder)
+    refusal = project.refused(f"{text}shards: {shards.replace('PROJECT', root)}\n", _on("gpu1"))
+    assert message.replace("PROJECT", root) in refusal.message
+
+
+def test_a_job_on_a_host_may_divide_a_file_that_only_the_host_has(project: Project) -> None:
+    project.write(HOSTS, "hosts.yaml")
+    text = HEAD + "args: {in: '{shard.input}'}\nshards: {over: /data/a.txt, parts: 2}\n"
+    plan = project.plan(text, _on("gpu1"))
+    assert plan.fan_out is not None
+    assert (plan.fan_out.over, str(plan.nodes[0].cwd)) == ("/data/a.txt", "/data/p")

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from safelaunch.runs import mirror
-from safelaunch.runtime.records import NodePlace
+from safelaunch.runtime.agent.runs import PARTS_LIMIT, NodeView
+from safelaunch.runtime.parts import manifest
+from safelaunch.runtime.records import NodePlace, PartEnd
 
 if TYPE_CHECKING:
     from safelaunch.runs.store import Run
@@ -60,3 +62,28 @@ def test_a_node_is_added_in_its_order_and_unknown_keys_stay(run: Run) -> None:
 def test_a_damaged_record_counts_as_none(run: Run, text: str) -> None:
     (Path(run.folder) / "remote.json").write_text(text)
     assert mirror.pointer(run) is None
+
+
+def _recorded_ends(run: Run, lines: str, position: int) -> dict[int, PartEnd]:
+    """Record a view with a piece of the host's parts.jsonl; return what is recorded then."""
+    view = NodeView(part_count=3, parts_size=400, parts_from=position, parts=lines)
+    mirror.save(run, place(1), view)
+    return manifest.read(run.node_dir)
+
+
+def test_the_ends_of_parts_come_piece_by_piece_also_twice(run: Run) -> None:
+    pieces = ['{"part": 0, "state": "failed"}\n', '{"part": 1, "state": "succeeded"}\n']
+    _recorded_ends(run, pieces[0], 0)
+    assert not mirror.has_parts(run, 1)
+    for _ in range(2):
+        ends = _recorded_ends(run, pieces[1], len(pieces[0]))
+    assert {number: end.state for number, end in ends.items()} == {0: "failed", 1: "succeeded"}
+    assert mirror.parts_position(run.node_dir) == len("".join(pieces))
+
+
+@pytest.mark.parametrize("position", [-1, 1, 1 << 62])
+def test_ends_of_parts_that_do_not_follow_what_is_recorded_are_ignored(
+    run: Run, position: int
+) -> None:
+    assert _recorded_ends(run, '{"part": 0, "state": "failed"}\n', position) == {}
+    assert _recorded_ends(run, "x" * (PARTS_LIMIT + 1), 0) == {}

@@ -95,6 +95,8 @@ class Part(Member):
             return end
         if status.state not in ("failed", "stopped"):
             end.state = "failed"
+        if failure is not None and failure.class_name:
+            end.class_name = failure.class_name
         what = failure.what if failure is not None else status.reason
         end.cause = what or f"its supervisor has ended, state {status.state}"
         return end

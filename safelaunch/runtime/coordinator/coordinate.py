@@ -19,10 +19,11 @@ import time
 # the package is three folders up, and nothing else is on the path
 sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)))
 
+from safelaunch.runtime.coordinator.part import Part, output_path, preload
 from safelaunch.runtime.parts import PartsError, expand, manifest, pieces
-from safelaunch.runtime.parts.part import Part, output_path, preload
 from safelaunch.runtime.parts.pieces import DISK_FULL
 from safelaunch.runtime.records import Failure, FanOutSpec, PartEnd, PartFailure
+from safelaunch.runtime.start import start_probe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Coordinator:
     def __init__(self, node_dir: str, spec: FanOutSpec) -> None:
         self.dir = node_dir
         self.spec = spec
-        self.free = expand.lanes(spec)
+        self.free = expand.lanes(spec, start_probe.usable_cores())
         words = expand.part_words(spec)
         umask = os.umask(0)  # of the caller, as launch.sh has it, also for the merged file
         os.umask(umask)
@@ -74,6 +75,7 @@ class Coordinator:
         if not self.spec.earlier:
             return
         ends, own = manifest.read(self.spec.earlier), manifest.read(self.dir)
+        earlier_run = os.path.basename(os.path.dirname(self.spec.earlier))
         for part in self.parts:
             end, digest = ends.get(part.index), digests[part.index]
             if end is None or part.index in own or not manifest.is_done(end, part.words, digest):
@@ -81,6 +83,7 @@ class Coordinator:
             output = output_path(self.spec.earlier, part.index)
             if os.path.lexists(output):
                 shutil.copyfile(output, part.output)
+            end.run = end.run or earlier_run
             manifest.add(self.dir, end)
 
     def run(self) -> int:
@@ -151,11 +154,13 @@ class Coordinator:
         if merge is None:
             return
         outputs = [part.output for part in self.parts]
+        # the file behind a link: of a run with its own copy of the project it is the project's
+        target = os.path.realpath(merge.output)
         if merge.command:
-            pieces.check_outputs(outputs, merge.output)
-            _run(merge.command, outputs, merge.output)
+            pieces.check_outputs(outputs, target)
+            _run(merge.command, outputs, target)
         else:
-            pieces.join(outputs, merge.by, merge.output)
+            pieces.join(outputs, merge.by, target)
         _say(f"the outputs of {len(outputs)} parts are merged in {merge.output}")
 
 

@@ -1,0 +1,1 @@
+"""The launcher of a run with parts, and each part with a supervisor of its own below it."""
