@@ -443,6 +443,20 @@ class PartEnd(Record):
     ended_at: float | None = None  # seconds since 1970
 
 
+class PartEvent(Record):
+    """A line of events.jsonl: a part of the run has begun, or has ended."""
+
+    NAME = "part"
+
+    part: int = 0  # its number, from 0
+    state: str = ""  # running, succeeded, failed or stopped
+    values: Mapping[str, str] = {}  # its values of the matrix
+    exit_code: int | None = None  # exit code of its launcher
+    class_name: str | None = None  # class of its failure
+    what: str | None = None  # why it did not succeed
+    elapsed: float | None = None  # seconds
+
+
 class EarlierRun(Record):
     """A run of this machine that must have ended before another one begins."""
 

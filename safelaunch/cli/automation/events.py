@@ -91,6 +91,17 @@ def _attempt(data: dict[str, Any]) -> str:
     return f"{text}; {': '.join(what)}" if what else text
 
 
+def _part(data: dict[str, Any]) -> str:
+    values = "".join(f", {name} {value}" for name, value in data.get("values", {}).items())
+    text = f"{data['part']} {data['state']}{values}"
+    if data.get("exit_code"):
+        text += f", exit code {data['exit_code']}"
+    if data.get("elapsed") is not None:
+        text += f" after {duration(data['elapsed'])}"
+    what = [str(data[key]) for key in ("class", "what") if data.get(key)]
+    return f"{text}; {': '.join(what)}" if what else text
+
+
 def _progress(data: dict[str, Any]) -> str:
     parts = []
     if data.get("step") is not None:
@@ -133,6 +144,7 @@ def _host(data: dict[str, Any]) -> str:
 _SENTENCES: dict[str, Callable[[dict[str, Any]], str]] = {
     "state": _state,
     "attempt": _attempt,
+    "part": _part,
     "progress": _progress,
     "warning": lambda data: str(data["message"]),
     "notice": _notice,

@@ -8,6 +8,7 @@ import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.runtime import run_state
+from safelaunch.runtime.records import PartEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 KINDS = {
     "state": "The run has another state.",
     "attempt": "An attempt has begun (`state` is `running`), or has ended.",
+    "part": "A part of the run has begun (`state` is `running`), or has ended.",
     "progress": "The job has made steps.",
     "warning": "The supervisor has noticed something; `hang` is true where it suspects a hang.",
     "notice": "Something else has happened; `name` and `details` are those of events.jsonl.",
@@ -87,6 +89,8 @@ def _notices(notices: Sequence[Notice], view: RunView) -> Iterator[Step]:
         details = {key: value for key, value in event.items() if key not in ("event", "time")}
         name, moment = str(event.get("event", "")), event.get("time")
         line = {"event": "notice", "name": name, "node": node, "details": details}
+        if name == PartEvent.NAME:
+            line = _part(details)
 
         def report(mark: Mark, node: int = node, position: int = position) -> Mark:
             return mark.at(node, position)
@@ -94,6 +98,13 @@ def _notices(notices: Sequence[Notice], view: RunView) -> Iterator[Step]:
         own_time = moment if isinstance(moment, (int, float)) else None
         is_repeated = name in _IN_STATUS or not name
         yield _clock(own_time, view), {} if is_repeated else line, report
+
+
+def _part(details: Line) -> Line:
+    """Return the line of a part, with what safelaunch writes of one, and nothing else of a host."""
+    known_keys = {key: value for key, value in details.items() if key in PartEvent.fields()}
+    part = PartEvent.from_json(known_keys)
+    return {"event": "part", "part": part.part, "state": part.state, **part.to_json()}
 
 
 def _clock(moment: float | None, view: RunView) -> float:

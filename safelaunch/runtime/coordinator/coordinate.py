@@ -20,9 +20,10 @@ import time
 sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)))
 
 from safelaunch.runtime.coordinator.part import Part, output_path, preload
+from safelaunch.runtime.logs import event_lines
 from safelaunch.runtime.parts import PartsError, expand, manifest, pieces
 from safelaunch.runtime.parts.pieces import DISK_FULL
-from safelaunch.runtime.records import Failure, FanOutSpec, PartEnd, PartFailure
+from safelaunch.runtime.records import Failure, FanOutSpec, PartEnd, PartEvent, PartFailure
 from safelaunch.runtime.start import start_probe
 
 TYPE_CHECKING = False
@@ -118,6 +119,7 @@ class Coordinator:
             self._record(part, PartEnd(state="failed", cause=f"it cannot be started: {e}"))
         else:
             self.running.append(part)
+            self._add_event(part, PartEvent(part=part.index, state="running"))
 
     def _reap(self) -> None:
         for part in [part for part in self.running if not part.is_running]:
@@ -129,6 +131,10 @@ class Coordinator:
         end.part, end.words, end.input_sha256 = part.index, part.words, part.digest
         end.ended_at = time.time()
         manifest.add(self.dir, end)
+        event = PartEvent(part=part.index, state=end.state)
+        event.exit_code, event.class_name = end.exit_code, end.class_name
+        event.what, event.elapsed = end.cause, end.elapsed
+        self._add_event(part, event)
         if end.state == "succeeded":
             self.done += 1
             _say(f"part {part.index} is done: {self.done}/{len(self.parts)}")
@@ -136,6 +142,11 @@ class Coordinator:
             if end.state == "failed" or not self.is_stopped:  # somebody has stopped this part alone
                 self.failed[part.index] = end.cause or ""
             _say(f"part {part.index} {end.state}: {end.cause}; its log is {part.log}")
+
+    def _add_event(self, part: Part, event: PartEvent) -> None:
+        if part.values:
+            event.values = part.values
+        event_lines.add_event(self.dir, PartEvent.NAME, event.to_json())
 
     def _stop(self) -> None:
         self.is_stopped = True

@@ -45,6 +45,8 @@ class Part(Member):
         super().__init__(node_dir, f"part-{index}", umask)
         self.index = index
         self.words = dict(words)
+        start = "matrix."
+        self.values = {k[len(start) :]: v for k, v in self.words.items() if k.startswith(start)}
         self.digest = ""  # of its input
         self.cards = ""
         folder = members.folder(node_dir, self.name)

@@ -89,6 +89,12 @@ def test_a_rerun_on_the_host_does_what_is_missing_and_its_result_is_pulled(
     assert "2: failed: ValueError: a bad row" in text
     assert "ValueError: a bad row" in log_of(far, run, 2)
     assert "scores.jsonl" not in server.run(f"ls -R {folder(far, run)}", USER)
+    events = [json.loads(line) for line in far.cli("events", run, "--json").stdout.splitlines()]
+    ends = {line["part"]: line for line in events if line["event"] == "part"}
+    assert [ends[part]["state"] for part in range(4)] == [
+        *("succeeded", "succeeded", "failed", "succeeded"),
+    ]
+    assert ends[2]["class"] == "user-code-exception"
     far.write("mended", "")
     again = str(far.json("rerun", "--current", "--yes", run)["id"])
     shown = far.json("wait", again)

@@ -68,6 +68,29 @@ def test_one_part_fails_the_others_go_on_and_a_rerun_does_what_is_missing(place:
     assert [json.loads(row)["row"] for row in rows] == list(range(10))
 
 
+def test_each_part_has_a_line_for_its_begin_and_its_end(place: Place) -> None:
+    program = "import sys\nassert sys.argv[1] != '--lr=2', 'too large'\n"
+    args = ["--lr={matrix.lr}"]
+    run = place.start(place.job(program, args=args, matrix={"lr": [1, 2]}, at_once=1))
+    assert place.json("wait", run, code=1)["state"] == "failed"
+    text = place.cli("events", run, "--json").stdout
+    shown = [line for line in map(json.loads, text.splitlines()) if line["event"] == "part"]
+    assert [(line["part"], line["state"], line["values"]) for line in shown] == [
+        (0, "running", {"lr": "1"}),
+        (0, "succeeded", {"lr": "1"}),
+        (1, "running", {"lr": "2"}),
+        (1, "failed", {"lr": "2"}),
+    ]
+    last = shown[-1]
+    assert (last["class"], last["exit_code"]) == ("user-code-exception", 1)
+    assert "AssertionError: too large" in last["what"]
+    rest = place.cli("events", run, "--since", shown[1]["cursor"]).stdout
+    parts = [line.split("part ")[1] for line in rest.splitlines() if "  part " in line]
+    assert parts[0].strip() == "1 running, lr 2"
+    assert "1 failed, lr 2, exit code 1 after" in parts[1]
+    assert len(parts) == 2
+
+
 def test_stop_ends_all_parts_with_proof(place: Place) -> None:
     run = _waiting_run(place, at_once=3)
     wait_for(lambda: len(list(place.project.glob("began-*"))) == 3, "start of all parts")

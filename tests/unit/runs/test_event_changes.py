@@ -125,6 +125,23 @@ def test_other_events_are_notices_and_those_of_the_status_come_once() -> None:
     ]
 
 
+def test_a_part_has_a_line_with_what_safelaunch_writes_of_one() -> None:
+    began = {"event": "part", "time": 1.0, "part": 3, "state": "running", "values": {"lr": "1"}}
+    ended = {"event": "part", "time": 2.0, "part": 3, "state": "failed", "class": "cuda-oom"}
+    forged = {
+        "event": "part",
+        "time": 3.0,
+        "part": "x",
+        "elapsed": "y",
+        "run": "other",
+        "cursor": 1,
+    }
+    notices = [Notice(0, n, dict(event)) for n, event in enumerate((began, ended, forged), 1)]
+    shown = lines(RunView(running(), notices))
+    parts = [line for line in shown if line["event"] == "part"]
+    assert parts == [began, ended, {"event": "part", "time": 3.0, "part": 0, "state": ""}]
+
+
 def test_no_line_comes_after_the_end() -> None:
     late = Notice(1, 5, {"event": "leftovers", "time": 1e9})
     assert lines(over("failed")._replace(notices=[late]))[-1]["event"] == "end"
@@ -159,8 +176,8 @@ def test_a_reader_that_stops_at_any_line_goes_on_behind_it(stop: int) -> None:
 
 
 def test_every_kind_of_line_is_described() -> None:
-    notice = Notice(0, 1, {"event": "x"})
-    view = over("failed", step=1, warning="w")._replace(notices=[notice])
+    notices = [Notice(0, 1, {"event": "x"}), Notice(0, 2, {"event": "part"})]
+    view = over("failed", step=1, warning="w")._replace(notices=notices)
     assert {line["event"] for line in lines(PENDING, view)} == set(KINDS) - {"host"}
 
 
