@@ -12,7 +12,7 @@ from safelaunch.model import Origin
 # mappings with any names as keys
 _OPEN = (
     "args", "launcher_args", "env", "classes", "resume_args", "assets", "resources", "volumes",
-    "node_selector", "labels", "annotations",
+    "node_selector", "labels", "annotations", "matrix",
 )  # fmt: skip
 
 

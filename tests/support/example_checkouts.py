@@ -40,6 +40,7 @@ EXAMPLES = {
         has_steps=True,
     ),
     "parts-evaluate": Example("examples/parts/evaluate.yaml", ("scripts/score.py",)),
+    "parts-inference": Example("examples/parts/inference.yaml", ("scripts/classify.py",)),
     "parts-sweep": Example("examples/parts/sweep.yaml", ("scripts/descend.py",)),
     "companionguard": Example("examples/companionguard/train.yaml", ("scripts/train_ppo.py",)),
     "lightrft-grpo": Example(

@@ -15,6 +15,7 @@ from safelaunch.config.schema.engines.block_type import BlockType
 from safelaunch.config.schema.engines.kubernetes import KUBERNETES
 from safelaunch.config.schema.engines.ray import RAY
 from safelaunch.config.schema.keys import Key, Schema
+from safelaunch.config.schema.members.fan_out import SHARDS
 from safelaunch.config.schema.text_checks import (
     check_kind,
     check_text,
@@ -303,7 +304,7 @@ CONTAINER = Schema(
 EXCLUSIVE_KEYS = (("mem", "mem_per_gpu", "mem_per_cpu"), ("cpus_per_gpu", "cpus_per_task"))
 BLOCKS = {
     schema.name: schema
-    for schema in (SUCCESS, HANG, RECOVERY, NEEDS, SLURM, KUBERNETES, RAY, CONTAINER)
+    for schema in (SUCCESS, HANG, RECOVERY, NEEDS, SLURM, KUBERNETES, RAY, CONTAINER, SHARDS)
 }
 
 

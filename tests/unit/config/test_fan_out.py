@@ -31,6 +31,20 @@ def test_a_recorded_plan_has_its_parts(project: Project) -> None:
     assert thaw(freeze(plan)) == plan
 
 
+def test_a_flag_changes_how_many_parts_there_are(project: Project) -> None:
+    text = HEAD + "args: {in: '{shard.input}'}\nshards: {over: a.txt, by: csv, parts: 100}\n"
+    fan_out = project.plan(text, Flags(sets=("shards.parts=5",))).fan_out
+    assert fan_out is not None
+    assert (fan_out.count, fan_out.over, fan_out.by) == (5, "a.txt", "csv")
+
+
+def test_a_flag_changes_one_row_of_a_matrix(project: Project) -> None:
+    text = HEAD + "args: ['{matrix.lr}', '{matrix.s}']\nmatrix: {lr: [1, 2], s: [3]}\n"
+    fan_out = project.plan(text, Flags(sets=("matrix.lr=[1e-5]",))).fan_out
+    assert fan_out is not None
+    assert fan_out.matrix == {"lr": ("1e-5",), "s": ("3",)}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

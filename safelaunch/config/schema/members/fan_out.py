@@ -49,7 +49,7 @@ def _with_form(merge: Merge, form: str | None) -> Merge:
     return replace(merge, by=form or (ending if ending in MERGES else "lines"))
 
 
-_SHARDS = Schema(
+SHARDS = Schema(
     "shards",
     (
         Key("parts", Count(), "how many"),
@@ -69,12 +69,12 @@ class ShardsType:
         if node.kind == "scalar":
             return FanOut(count=Count().read(node))
         check_kind(node, "map", self.wants)
-        values = _SHARDS.read(node)[0]
+        values = SHARDS.read(node)[0]
         form, merge = values.get("by", "lines"), values.get("merge")
         return FanOut(values.get("parts", 0), {}, values.get("over"), form, None, merge)
 
     def schema(self) -> Shape:
-        return json_types.either(Count().schema(), _SHARDS.schema())
+        return json_types.either(Count().schema(), SHARDS.schema())
 
 
 FAN_OUT_KEYS = (
