@@ -26,3 +26,19 @@ def try_lock(fd: int) -> bool:
     except (OSError, ImportError):
         pass  # the file system has no locks
     return True
+
+
+def is_locked(fd: int) -> bool:
+    """Whether another process holds the lock of an open file; the questions of two do not clash."""
+    if sys.platform == "win32":
+        return not try_lock(fd)
+    import fcntl
+
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(fd, fcntl.LOCK_UN)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass  # the file system has no locks
+    return False

@@ -11,7 +11,7 @@ import click
 from safelaunch.cli.connections import catalog
 from safelaunch.cli.output import print_json, say
 from safelaunch.cli.runs import follow
-from safelaunch.runs import groups, store
+from safelaunch.runs import group_start, groups, store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,7 +42,7 @@ def wait(group: RunGroup, timeout: float | None, *, as_json: bool) -> int:
         left = None if until is None else max(0.0, until - time.monotonic())
         ends.append((step, run, run.wait(left)))
     for step, run, status in ends:
-        if status.state != "succeeded" and not as_json:
+        if status.state != "succeeded" and not as_json and os.path.isdir(run.record.folder):
             say(f"step {step}:")
             follow.outcome(run, status)
             break  # those after it say no more
@@ -52,6 +52,8 @@ def wait(group: RunGroup, timeout: float | None, *, as_json: bool) -> int:
 
 def stop(group: RunGroup, grace: float, *, as_json: bool) -> int:
     """Stop all steps, the last first, so that none begins meanwhile."""
+    if group.start is not None:
+        group.start._replace(is_stopped=True).write(group.home)
     ends = [(step, run, run.stop(grace)[0]) for step, run in reversed(_runs(group))]
     _print(group, ends[::-1], as_json=as_json)
     return 1 if any(status.alive or status.state == "unknown" for _, _, status in ends) else 0
@@ -85,19 +87,26 @@ def follow_all(group: RunGroup) -> int:
 
 def _runs(group: RunGroup) -> list[tuple[str, RunAccess]]:
     runs = catalog()
-    return [(member.step, runs.open(member.run)) for member in group.members]
+    return [(member.step, group.open(member, runs.open)) for member in group.members]
 
 
 def _print(group: RunGroup, statuses: Statuses, *, as_json: bool) -> None:
     state = groups.state([status.state for _, _, status in statuses])
     if as_json:
-        shown = [
-            store.show(run.record, status, run.ranks(), run.failure(status)).to_json()
-            for _, run, status in statuses
-        ]
+        shown = [shown_step(group.id, *row).to_json() for row in statuses]
         print_json({"version": 1, "group": group.id, "state": state, "steps": shown})
         return
     click.echo(f"{group.id}: {state}")
     width = max(len(step) for step, _, _ in statuses)
     for step, run, status in statuses:
         click.echo(f"  {step:<{width}}  {follow.headline(run, status)}")
+    missing = [step for step, run, _ in statuses if not os.path.isdir(run.record.folder)]
+    if missing and not group_start.is_starting(group.home, group.id):
+        say(f"never started: {', '.join(missing)}; to start: safelaunch rerun {group.id}")
+
+
+def shown_step(group: str, step: str, run: RunAccess, status: Status) -> store.ShownRun:
+    """Return a step as `show --json` prints it, also where it was never started."""
+    shown = store.show(run.record, status, run.ranks(), run.failure(status))
+    shown.group, shown.step = group, step
+    return shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import re
 import sys
@@ -15,14 +16,14 @@ from safelaunch.cli.connections import catalog
 from safelaunch.cli.output import print_json, report, say, table, terminal_width
 from safelaunch.cli.runs.follow import is_hang_suspected, is_waiting
 from safelaunch.cli.runs.progress import WIDTH, short
-from safelaunch.runs import store
+from safelaunch.runs import groups, store
 from safelaunch.runs.access import HostAnswer
 from safelaunch.runtime.records import RunRecord, Status
 from safelaunch.runtime.supervise.ending import words as end_words
 from safelaunch.runtime.units import duration, quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from safelaunch.errors import HostError
 
@@ -52,16 +53,20 @@ def command(hosts: tuple[str, ...], hosts_path: str | None, show_all: bool, as_j
     runs = catalog()
     names = runs.expand(hosts, hosts_path) if hosts else []
     expected: list[_RunRow] = []
+    unstarted: list[tuple[groups.StepRun, Status]] = []
     if hosts:
         answers = runs.on_hosts(names, hosts_path)
     else:
         local, live = runs.last_statuses(store.all_runs(runs.home))
+        unstarted = groups.unstarted(runs.home)
+        local += [(member.run, status) for member, status in unstarted]
         expected = [_RunRow(*pair) for pair in live]
         responses = runs.statuses([run for run, _ in live])
         answers = itertools.chain([HostAnswer(None, None, local)], responses)
+    steps = {member.run.id: member.record for member, _ in unstarted}
     most = sys.maxsize if show_all else max(1, _MAX_ENDED // max(1, len(names)))
     if as_json:
-        errors = _print_json(answers, most)
+        errors = _print_json(answers, most, steps)
     else:
         width = terminal_width() if sys.stdout.isatty() else None
         has_more = bool(expected) or len(names) > 1
@@ -70,16 +75,24 @@ def command(hosts: tuple[str, ...], hosts_path: str | None, show_all: bool, as_j
     return max((error.exit_code for error in errors), default=0)
 
 
-def _print_json(answers: Iterable[HostAnswer], most: int) -> list[HostError]:
-    """Print what hosts have answered; return the errors of those that have not."""
+def _print_json(
+    answers: Iterable[HostAnswer], most: int, steps: Mapping[str, RunRecord]
+) -> list[HostError]:
+    """Print what hosts have answered; return the errors of those that have not.
+
+    `steps` are those without a run, by its id.
+    """
     rows: list[_RunRow] = []
     errors = []
     for answer in answers:
         rows += _newest(answer, most)[0]
         errors += [answer.error] if answer.error is not None and not _may_be_off(answer) else []
-    shown = [store.show(row.run, row.status, {}).to_json() for row in sorted(rows, key=_start_time)]
+    shown = [store.show(row.run, row.status, {}) for row in sorted(rows, key=_start_time)]
+    for run in shown:
+        if run.id in steps:
+            run.group, run.step = steps[run.id].group, steps[run.id].step
     reasons = [{"host": e.where, "reason": e.message, "hint": e.hint} for e in errors]
-    print_json({"version": 1, "runs": shown, "errors": reasons})
+    print_json({"version": 1, "runs": [run.to_json() for run in shown], "errors": reasons})
     return errors
 
 
@@ -162,7 +175,9 @@ class _RunRow:
         status = self.status
         shown = status.state
         by_command = (status.stop_origin or "").startswith("`safelaunch stop`")
-        if shown == "lost":
+        if shown == "lost" and status.reason == groups.NEVER_STARTED and not status.alive:
+            shown = "never started"
+        elif shown == "lost":
             shown = f"lost, {status.alive or 0} alive"
         elif shown == "failed" and status.exit_code is not None:
             shown = f"failed ({status.signal or status.exit_code})"
@@ -200,11 +215,14 @@ class _RunRow:
 
 
 def _made_at(folder: str) -> float:
-    """Return when a run's first folder was made; later files do not change it."""
+    """Return when a run's first folder was made; later files do not change it.
+
+    A step that has none yet comes behind those of its group that were started.
+    """
     try:
         return os.stat(folder).st_mtime
     except OSError:
-        return 0.0
+        return math.inf
 
 
 def _age(status: Status, now: float) -> str:

@@ -80,7 +80,8 @@ def command(job: tuple[str, ...], **options: Any) -> int:
     except SeveralJobs:
         from safelaunch.cli.start.targets.steps import remote_steps
 
-        return remote_steps(*resolve_steps(files[0], flags, os.getcwd()), options)
+        name, steps = resolve_steps(files[0], flags, os.getcwd())
+        return remote_steps(name, steps, flags, files[0], options)
     from safelaunch.cli.start.targets.remote import start
 
     return start(resolved, options)

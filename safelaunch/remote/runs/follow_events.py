@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch.remote.runs.remote_run import RemoteRun
-from safelaunch.runs import mirror, store
+from safelaunch.runs import group_start, mirror, store
 from safelaunch.runs.events import cursor as cursors
 from safelaunch.runs.events.changes import RunView, changes
 from safelaunch.runs.events.cursor import Cursor, Mark
@@ -88,6 +88,7 @@ class EventFollower:
         self._changed = 0  # when the folder of the runs was
         self._silent: set[str] = set()  # hosts that do not answer
         self._skipped: set[str] = set()  # runs that had ended before
+        self._group: RunGroup | None = None
         self._steps: dict[str, str] = {}  # run id -> its step, of a group
         self.errors: list[HostError] = []  # of hosts that do not answer, without `follows`
 
@@ -104,14 +105,29 @@ class EventFollower:
 
         What has happened before comes in order of time, what happens later as it is seen.
         """
+        self._group = group
         self._steps = {member.run.id: member.step for member in group.members}
         self._reported = {name: self._reported.get(name, Mark()) for name in self._steps}
         self._cursor = Cursor({})
-        for member in reversed(group.members):  # a step before the one that it waits for
-            if not self._reported[member.run.id].is_over:
-                self._watch(member.run)
-        if self._watched:
-            yield from self._events()
+        self._watch_steps()
+        yield from self._events()
+
+    def _watch_steps(self) -> bool:
+        """Watch the steps of a group that have been started; return whether more may be."""
+        group = self._group
+        if group is None:
+            return False
+        may_come = group_start.is_starting(group.home, group.id)  # before the look at the folders
+        waiting = [m for m in group.members if m.run.id not in self._watched]
+        waiting = [m for m in waiting if not self._reported[m.run.id].is_over]
+        new = [member.run for member in waiting if member.is_recorded]
+        for run in new:
+            self._watch(run)
+        if new:  # a step before the one that it waits for
+            order = [member.run.id for member in reversed(group.members)]
+            watched = self._watched
+            self._watched = {name: watched[name] for name in order if name in watched}
+        return may_come and len(new) < len(waiting)
 
     def of_all(self) -> Iterator[Event]:
         """Yield the events of all runs: those since the cursor, or of all that have not ended."""
@@ -172,6 +188,7 @@ class EventFollower:
             due = now + REFRESH if is_refresh else due
             if finds_more and self._follows:
                 self._find_new(is_refresh=is_refresh)
+            may_come = self._watch_steps()
             self._start_feeds()
             for watched in list(self._watched.values()):
                 view = self._look(watched, is_refresh=is_refresh)
@@ -181,7 +198,7 @@ class EventFollower:
                 pairs = []
             if not self._follows and not silent:
                 return
-            if not finds_more and not self._watched:
+            if not (finds_more or self._watched or may_come):
                 return
             for answer in self._answers(TICK):
                 if not answer.has_more:

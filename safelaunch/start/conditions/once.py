@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from safelaunch.errors import ConfigError, HostError, Refused
 from safelaunch.file_lock import try_lock
+from safelaunch.model import Plan
 from safelaunch.plan.serialize import plan_json
-from safelaunch.runs import store
+from safelaunch.runs import groups, store
 from safelaunch.runtime import json_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from safelaunch.model import Plan
     from safelaunch.runs.access import RunAccess
 
 _LONGEST = 200  # characters of a key
@@ -29,6 +29,7 @@ _POLL = 0.05  # seconds between two tries to take the lock
 _PATIENCE = 1.0  # seconds of waiting before the user is told
 _SHOWN = 3  # differences in a message
 _MAX_VALUE = 60  # characters of a value there
+_OF_GROUP = "plans"  # key of a record: the plans of the steps of a group
 _IGNORED = ("version", "warnings")  # of a plan: they change nothing of the run
 
 
@@ -62,6 +63,32 @@ class StartKey:
             os.close(self._fd)
             self._fd = -1
 
+    def group_of(self, plans: Mapping[str, Plan], home: str) -> groups.RunGroup | None:
+        """Return the group of steps that this key has started, maybe not to its last step.
+
+        None where it has none, or its start failed. Raises Refused where a plan is another one.
+        """
+        record = json_files.read_json(self._path) or {}
+        group = groups.find(home, str(record.get("id") or ""))
+        if _OF_GROUP not in record:
+            self._refuse_other_kind(record, home, "a single job")
+            return None
+        if group is not None:
+            now = {name: compared(plan) for name, plan in plans.items()}
+            self._refuse_differences(group.id, record[_OF_GROUP], now)
+        return group
+
+    def _refuse_other_kind(self, record: Mapping[str, Any], home: str, kind: str) -> None:
+        """Raise Refused where the key has started something else than it is to start now."""
+        name = str(record.get("id") or "")
+        is_run = os.path.isdir(os.path.join(store.folder(home), name)) and store.is_run_id(name)
+        if is_run or groups.find(home, name) is not None:
+            raise Refused(
+                f"the key `{self.key}` has started {name}, {kind}",
+                where="--id",
+                hint="use another key",
+            )
+
     def run_of(
         self, plan: Plan, home: str, open_run: Callable[[store.Run], RunAccess]
     ) -> RunAccess | None:
@@ -72,53 +99,72 @@ class StartKey:
         """
         record = json_files.read_json(self._path) or {}
         run_id = str(record.get("id"))
+        if _OF_GROUP in record:
+            self._refuse_other_kind(record, home, "a file with steps")
+            return None
         run = store.Run(run_id, os.path.join(store.folder(home), run_id))
         if not store.is_run_id(run_id) or not os.path.isdir(run.folder):
             return None
         access = open_run(run)
         status = access.status()
-        has_started = bool(status.attempts) or status.started_at is not None
-        if status.state == "lost" and not has_started and not status.alive:
-            return None
-        if status.state == "unknown" and not has_started:
+        has_begun = groups.has_begun(status)
+        if has_begun is None:
             reason = status.reason or "its host does not answer"
             raise HostError(
                 f"whether `{run_id}` was started is not known: {reason}", hint="try again"
             )
-        differences = list(_differences(record.get("plan"), _compared(plan)))
+        if not has_begun:
+            return None
+        self._refuse_differences(run_id, record.get("plan"), compared(plan))
+        return access
+
+    def _refuse_differences(self, name: str, before: object, now: object) -> None:
+        differences = list(plan_differences(before, now))
         if differences:
-            shown = "; ".join(differences[:_SHOWN])
-            more = f"; and {len(differences) - _SHOWN} more" if len(differences) > _SHOWN else ""
             raise Refused(
-                f"the key `{self.key}` has started {run_id} with another plan: {shown}{more}",
+                f"the key `{self.key}` has started {name} with another plan: {some(differences)}",
                 where="--id",
                 hint="use another key for another plan",
             )
-        return access
 
-    def record(self, run_id: str, plan: Plan) -> None:
-        """Record the run that is about to be started."""
-        data = {"version": 1, "key": self.key, "id": run_id, "plan": _compared(plan)}
+    def record(self, name: str, plan: Plan | Mapping[str, Plan]) -> None:
+        """Record the run that is about to be started, or the group with the plans of its steps."""
+        data: dict[str, Any] = {"version": 1, "key": self.key, "id": name}
+        if isinstance(plan, Plan):
+            data["plan"] = compared(plan)
+        else:
+            data[_OF_GROUP] = {step: compared(own) for step, own in plan.items()}
         json_files.write_json(self._path, data)
 
+    def forget(self) -> None:
+        """Let the key start anew: nothing is left of its start."""
+        json_files.remove(self._path)
 
-def _compared(plan: Plan) -> Any:
+
+def compared(plan: Plan) -> Any:
     """Return what of a plan must be the same, as JSON reads it back."""
     data = {key: value for key, value in plan_json(plan).items() if key not in _IGNORED}
     return json.loads(json.dumps(data))
 
 
-def _differences(before: Any, now: Any, path: str = "") -> Iterator[str]:
+def plan_differences(before: Any, now: Any, path: str = "") -> Iterator[str]:
     """Yield `nodes[0].argv[3]: 1 -> 2` for each value that differs."""
     if isinstance(before, dict) and isinstance(now, dict):
         for key in dict.fromkeys([*before, *now]):
             below = f"{path}.{key}" if path else str(key)
-            yield from _differences(before.get(key), now.get(key), below)
+            yield from plan_differences(before.get(key), now.get(key), below)
     elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
         for index, pair in enumerate(zip(before, now, strict=True)):
-            yield from _differences(*pair, f"{path}[{index}]")
+            yield from plan_differences(*pair, f"{path}[{index}]")
     elif before != now:
         yield f"{path}: {_short(before)} -> {_short(now)}"
+
+
+def some(differences: Sequence[str]) -> str:
+    """Return the first of them, as a text."""
+    shown = "; ".join(differences[:_SHOWN])
+    more = f"; and {len(differences) - _SHOWN} more" if len(differences) > _SHOWN else ""
+    return shown + more
 
 
 def _short(value: Any) -> str:

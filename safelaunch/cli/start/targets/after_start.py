@@ -57,7 +57,7 @@ def show_earlier(run: RunAccess, options: dict[str, Any], command: str) -> int:
     check_output(options, command)
     start_key.release()
     if options["as_json"]:
-        print_json(_earlier_json(run))
+        print_json(earlier_json(run))
         return 0
     say(f"{run.id} was started with this key before")
     if options["follow"]:
@@ -73,7 +73,8 @@ def show_earlier(run: RunAccess, options: dict[str, Any], command: str) -> int:
     return 0
 
 
-def _earlier_json(run: RunAccess) -> dict[str, Any]:
+def earlier_json(run: RunAccess) -> dict[str, Any]:
+    """Return what `run --json` prints of a run that was started before."""
     status, places = run.last_status(), run.places()
     shown = store.show(run.record, status, {})
     backend, handle = backends.from_record(status)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from safelaunch.model import Plan
     from safelaunch.runtime.records import EarlierRun, Process
-    from safelaunch.start.caller import Caller, RunsCheck
+    from safelaunch.start.caller import Caller, RunsCheck, Started
     from safelaunch.start.local_probe import LocalProbe
 
 # signals that end a command beside Ctrl-C; Windows has no SIGHUP
@@ -98,33 +98,52 @@ def _foreground(
     probe: LocalProbe | None,
 ) -> int:
     """Start for CI: the job ends with this process; TERM and INT stop it."""
-    signals: list[int] = []
-    supervisors: list[Process] = []
-
-    def stop(signum: int, _frame: object) -> None:
-        signals.append(signum)
-        for process in supervisors:
-            processes.terminate(process.pid, process.start)
-
-    for signum in (signal.SIGINT, *_ENDING):
-        signal.signal(signum, stop)
+    runs = ForegroundRuns()
     started = local.start(plan, by, foreground=True, more=files, check=check, probe=probe)
-    if started.supervisor is not None:
-        supervisors.append(started.supervisor)
-        if signals:  # one came while the job was being started
-            processes.terminate(started.supervisor.pid, started.supervisor.start)
-    from safelaunch.cli.runs.follow import follow, outcome
-
+    runs.add(started)
     say_notes(started)
     say(f"started {started.run.id} in the foreground")
-    run = LocalRun(started.run)
-    code = outcome(run, follow(run))
-    # until they have written all: the next step of CI may remove the directory
-    deadline = time.monotonic() + 5
-    for writer in (started.supervisor, started.recorder):
-        while writer and processes.is_alive(writer):
-            if time.monotonic() > deadline and not run.status().has_live_end:
-                break
-            time.sleep(0.01)
-    container_end.await_removal(started.run.node_dir)
-    return 130 if signals and signals[0] == signal.SIGINT else code
+    return runs.exit_code(runs.follow(started))
+
+
+class ForegroundRuns:
+    """Runs of this machine that end with this process: TERM and INT stop them, the last first."""
+
+    def __init__(self) -> None:
+        self._signals: list[int] = []
+        self._supervisors: list[Process] = []
+        for signum in (signal.SIGINT, *_ENDING):
+            signal.signal(signum, self._stop)
+
+    def _stop(self, signum: int, _frame: object) -> None:
+        self._signals.append(signum)
+        for process in reversed(self._supervisors):
+            processes.terminate(process.pid, process.start)
+
+    def add(self, started: Started) -> None:
+        """Stop this run too, also where the signal came while it was being started."""
+        if started.supervisor is None:
+            return
+        self._supervisors.append(started.supervisor)
+        if self._signals:
+            processes.terminate(started.supervisor.pid, started.supervisor.start)
+
+    def follow(self, started: Started) -> int:
+        """Follow a run to its end, and until its programs have written all; return 0 or 1."""
+        from safelaunch.cli.runs.follow import follow, outcome
+
+        run = LocalRun(started.run)
+        code = outcome(run, follow(run))
+        # the next step of CI may remove the directory
+        deadline = time.monotonic() + 5
+        for writer in (started.supervisor, started.recorder):
+            while writer and processes.is_alive(writer):
+                if time.monotonic() > deadline and not run.status().has_live_end:
+                    break
+                time.sleep(0.01)
+        container_end.await_removal(started.run.node_dir)
+        return code
+
+    def exit_code(self, code: int) -> int:
+        """Return the exit code of the command whose runs have ended with `code`."""
+        return 130 if self._signals and self._signals[0] == signal.SIGINT else code

@@ -1,83 +1,99 @@
-"""Starts the steps of a file: one run for each at once, the later ones waiting for the earlier."""
+"""Starts the steps of a file on this machine, on an engine, or on hosts."""
 
 # ruff: noqa: PLC0415 - a start on one kind of machine does without the others
 
 from __future__ import annotations
 
 import os
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import click
-
-from safelaunch.cli.connections import catalog
-from safelaunch.cli.output import print_json, report, say
-from safelaunch.cli.plan_text.plan import print_warnings
-from safelaunch.cli.start.targets.after_start import say_notes, start_json
+from safelaunch.cli import start_key
+from safelaunch.cli.output import say
+from safelaunch.cli.start.targets import step_starts
 from safelaunch.cli.start.targets.earlier_runs import waiting_plan
-from safelaunch.cli.start.targets.local import interruptible
-from safelaunch.errors import ConfigError, SafelaunchError
+from safelaunch.cli.start.targets.step_starts import StepStart, start_here
+from safelaunch.errors import ConfigError
 from safelaunch.plan.steps import step_plan
 from safelaunch.runtime.records import EarlierRun
 from safelaunch.start.caller import caller
 from safelaunch.start.conditions.earlier_runs import step_nodes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
-    from safelaunch.config.resolve import Resolved, ResolvedStep
-    from safelaunch.model import Plan
-    from safelaunch.start.caller import Caller, Started
-
-    Start = Callable[["StepStart"], Started]
-
-
-class StepStart(NamedTuple):
-    """One step that is to be started, by a caller that knows what it waits for."""
-
-    name: str
-    plan: Plan
-    by: Caller
-    resolved: Resolved | None = None  # None: again, from its record
-
-    @property
-    def hosts(self) -> tuple[str, ...]:
-        """Return the hosts of its nodes, each once; none for this machine."""
-        if self.resolved is None or not self.resolved.flags.remote:
-            return ()
-        return tuple(dict.fromkeys(host.name for host in self.resolved.hosts))
+    from safelaunch.config.resolve import Flags, Resolved, ResolvedStep
+    from safelaunch.runs.groups import RunGroup
+    from safelaunch.start.caller import Started
 
 
 def run_steps(name: str, steps: Sequence[ResolvedStep], options: dict[str, Any]) -> int:
     """Start the steps on this machine, or submit them; return the exit code of the command."""
+    earlier = _earlier(steps, options)
+    if earlier is not None:
+        return _go_on(earlier, steps, options, "run")
     planned = _planned(name, steps, options)
+    step_starts.check_options(planned, options, "run")
     for step in planned:
         _check(step, options)
-    return start_all(planned, start_here, options)
+    return step_starts.start_all(planned, lambda step: start_here(step, options), options)
 
 
-def remote_steps(name: str, steps: Sequence[ResolvedStep], options: dict[str, Any]) -> int:
-    """Start the steps on their hosts; return the exit code of the command."""
-    from safelaunch.cli.start.targets import remote
+def remote_steps(
+    name: str, steps: Sequence[ResolvedStep], flags: Flags, file: str, options: dict[str, Any]
+) -> int:
+    """Start the steps of a file on their hosts; return the exit code of the command."""
+    from safelaunch.cli.start.targets import group_completion, remote
 
+    earlier = _earlier(steps, options)
+    if earlier is not None:
+        return _go_on(earlier, steps, options, "remote")
     planned = _planned(name, steps, options)
+    step_starts.check_options(planned, options, "remote")
 
     def start(step: StepStart) -> Started:
         if step.resolved is None:
             raise TypeError("a step without its job")
         return remote.start_plan(step.resolved, step.plan, step.by, options)
 
-    return start_all(planned, start, options)
+    command = group_completion.command_record(file, os.getcwd(), flags, options)
+    return step_starts.start_all(planned, start, options, command)
+
+
+def _earlier(steps: Sequence[ResolvedStep], options: dict[str, Any]) -> RunGroup | None:
+    """Return the group that the key of the options has started. Raises ConfigError, Refused."""
+    refused = [option for option in ("resume", "resume_from") if options.get(option)]
+    if refused:
+        option = f"--{refused[0].replace('_', '-')}"
+        hint = "safelaunch rerun GROUP --resume goes on from the step that has failed"
+        raise ConfigError(f"`{option}` is for a single job, and this file has `steps`", hint=hint)
+    names = {step.name: step.name for step in steps}
+    plans = {step.name: step_plan(step, names) for step in steps}
+    return start_key.earlier_group(plans, options)
+
+
+def _go_on(
+    earlier: RunGroup, steps: Sequence[ResolvedStep], options: dict[str, Any], command: str
+) -> int:
+    """Start what is missing of a group that was started before, and show it."""
+    from safelaunch.cli.runs import groups
+    from safelaunch.cli.start.targets import group_completion
+
+    step_starts.check_options((), options, command)
+    resolved: dict[str, Resolved] = {step.name: step.resolved for step in steps}
+    if group_completion.is_possible(earlier):
+        return group_completion.complete(earlier, options, resolved)
+    start_key.release()
+    if options["as_json"]:
+        step_starts.print_earlier(earlier)
+        return 0
+    say(f"{earlier.id} was started with this key before")
+    return (
+        step_starts.follow(earlier.id) if options["follow"] else groups.show(earlier, as_json=False)
+    )
 
 
 def _planned(name: str, steps: Sequence[ResolvedStep], options: dict[str, Any]) -> list[StepStart]:
     """Return what is to be started, with the ids that the runs will have. Raises ConfigError."""
-    refused = [option for option in ("key", "resume", "resume_from", "foreground")
-               if options.get(option)]  # fmt: skip
-    if refused:
-        option = "--id" if refused[0] == "key" else f"--{refused[0].replace('_', '-')}"
-        hint = "safelaunch rerun GROUP goes on from the step that has failed"
-        raise ConfigError(f"`{option}` is for a single job, and this file has `steps`", hint=hint)
     by = caller(os.environ)
     group = by.run_id(name)
     callers = {
@@ -87,13 +103,21 @@ def _planned(name: str, steps: Sequence[ResolvedStep], options: dict[str, Any]) 
     planned: dict[str, StepStart] = {}
     for step in steps:
         plan = step_plan(step, ids)
-        start = StepStart(step.name, plan, callers[step.name], step.resolved)
+        own = callers[step.name]
+        start = StepStart(step.name, plan, own, _hosts(step.resolved), step.resolved)
         if not step.after:
             plan, after = waiting_plan(plan, options, start.hosts)
         else:
             after = _after(step, start, planned, ids)
         planned[step.name] = start._replace(plan=plan, by=start.by._replace(after=after))
     return list(planned.values())
+
+
+def _hosts(resolved: Resolved) -> tuple[str, ...]:
+    """Return the hosts of the nodes of a job, each once; none for this machine."""
+    if not resolved.flags.remote:
+        return ()
+    return tuple(dict.fromkeys(host.name for host in resolved.hosts))
 
 
 def _after(
@@ -119,72 +143,3 @@ def _check(step: StepStart, options: dict[str, Any]) -> None:
     checks = quick.start(step.resolved, step.plan, os.environ, active_python(os.environ))
     if checks is not None:
         checks.finish(report_checks)
-
-
-def start_here(step: StepStart, files: Mapping[str, bytes] = MappingProxyType({})) -> Started:
-    """Start a step on this machine, or submit it, with further `files` of its folder."""
-    print_warnings(step.plan, is_start=True)
-    if step.plan.engine is not None:
-        from safelaunch.start import engine
-
-        return engine.submit(step.plan, step.by, files)
-    from safelaunch.start import local
-
-    return local.start(step.plan, step.by, more=files)
-
-
-def start_all(steps: Sequence[StepStart], start: Start, options: dict[str, Any]) -> int:
-    """Start all steps, or leave none running; return the exit code of the command."""
-    group = steps[0].by.group
-    started: list[Started] = []
-    with interruptible():
-        try:
-            started += (start(step) for step in steps)
-        except BaseException:
-            _stop([done.run for done in started])
-            raise
-    return _show(group, steps, started, options)
-
-
-def _stop(runs: Sequence[Any]) -> None:
-    """Stop what was started before a step that cannot be, the last first."""
-    access = catalog()
-    for run in reversed(runs):
-        say(f"stopping {run.id}: a step after it was not started")
-        try:
-            access.open(run).stop(5.0)
-        except SafelaunchError as e:
-            report(e)
-
-
-def _show(
-    group: str, steps: Sequence[StepStart], started: Sequence[Started], options: dict[str, Any]
-) -> int:
-    runs = catalog()
-    for done in started:
-        say_notes(done)
-    if options["as_json"]:
-        shown = [
-            {"step": step.name, **start_json(done, runs.open(done.run))}
-            for step, done in zip(steps, started, strict=True)
-        ]
-        print_json({"version": 1, "group": group, "steps": shown})
-        return 0
-    if any(step.by.after and not step.hosts and step.plan.engine is None for step in steps):
-        say("note: a step runs the project's files as they are when it begins")
-    click.echo(f"started {group}: {', '.join(step.name for step in steps)}")
-    for step, done in zip(steps, started, strict=True):
-        after = ", ".join(earlier.step or earlier.run for earlier in step.by.earlier_runs(0))
-        click.echo(f"  {step.name:<8}  {done.run.id}" + (f", after {after}" if after else ""))
-    if options["follow"]:
-        from safelaunch.cli.runs import groups
-        from safelaunch.cli.start.targets.after_start import keeps_running
-
-        run_group = groups.find_group(group)
-        try:
-            return 1 if run_group is None else groups.follow_all(run_group)
-        except KeyboardInterrupt:
-            return keeps_running(group)
-    for word, command in (("follow", "logs -f"), ("wait", "wait"), ("stop", "stop")):
-        click.echo(f"  {word:<8}  safelaunch {command} {group}")
-    return 0
