@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 from support.ssh import network_namespaces
+from support.workspace import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,3 +92,36 @@ def test_train_export_and_evaluate_run_over_two_hosts_and_again_from_the_step_th
     log = far.cli("logs", again["steps"][1]["id"]).stdout
     assert f"rank 0 evaluates ['{project}/out/step-3', '{run_dir}']" in log
     shutil.rmtree(project / "out")
+
+
+def test_steps_on_hosts_that_a_killed_start_has_left_out_are_started_by_rerun_and_by_its_key(
+    far: Place, net: Lan
+) -> None:
+    job = _steps(far, EXPORT)
+    words = ("remote", "--no-check", "--yes", job, "--id", "ci-1")
+    client = far.popen(*words)
+    # all of the first step is recorded, and the second has not begun
+    wait_for(lambda: list(far.home.glob("runs/demo-train-*/node-1/run.json")), "a first step")
+    client.send_signal(signal.SIGKILL)
+    client.wait()
+    shown = far.json("show", "demo")
+    assert [step["step"] for step in shown["steps"]] == ["train", "export", "evaluate"]
+    assert shown["steps"][2]["state"] == "lost"
+    text = (far.project / job).read_text()
+    far.write(job, text.replace("lowest", "highest"))
+    refused = far.cli("rerun", "demo", "--yes", code=3).stderr
+    assert f"is not the one with which {shown['group']} was started" in refused
+    far.write(job, text)
+    again = far.json("rerun", "demo", "--yes")
+    ids = [step["id"] for step in shown["steps"]]
+    assert (again["group"], [step["id"] for step in again["steps"]]) == (shown["group"], ids)
+    assert [step["state"] for step in far.json("wait", "demo")["steps"]] == ["succeeded"] * 3
+    last = far.json(*words)
+    assert (last["group"], last["is_new"]) == (shown["group"], False)
+    events = far.cli("events", "demo", "--json").stdout.splitlines()
+    lines = [json.loads(line) for line in events]
+    assert [line["time"] for line in lines] == sorted(line["time"] for line in lines)
+    ends = [line["step_name"] for line in lines if line["event"] == "end"]
+    assert ends == ["train", "export", "evaluate"]
+    assert len(far.json("ps")["runs"]) == len(ids)
+    shutil.rmtree(_outputs(net) / "out")
