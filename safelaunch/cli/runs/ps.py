@@ -8,6 +8,7 @@ import os
 import re
 import sys
 import time
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import click
@@ -76,7 +77,9 @@ def command(hosts: tuple[str, ...], hosts_path: str | None, show_all: bool, as_j
 
 
 def _print_json(
-    answers: Iterable[HostAnswer], most: int, steps: Mapping[str, RunRecord]
+    answers: Iterable[HostAnswer],
+    most: int,
+    steps: Mapping[str, RunRecord] = MappingProxyType({}),
 ) -> list[HostError]:
     """Print what hosts have answered; return the errors of those that have not.
 
