@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from safelaunch.remote.runs.follow_events import Event
     from safelaunch.runs.access import RunAccess
     from safelaunch.start.caller import Caller
+    from safelaunch.start.conditions.once import StartKey
 
 
 def plan(
@@ -73,20 +74,25 @@ def start(
     left behind, and ConfigError for an earlier run of another place.
     """
     by = caller(environ)
-    if after or after_any:
-        plan, by = _after(plan, by, after, after_any, ())
     if key is None:
-        return _start(plan, by)
+        return _start(plan, by, after, after_any)
+    with catalog(environ) as runs, _once(key, plan, by, runs) as (lock, earlier):
+        if earlier is not None:
+            return earlier
+        lock.record(by.run_id(plan.name), plan)
+        return _start(plan, by, after, after_any)
+
+
+@contextlib.contextmanager
+def _once(
+    key: str, plan: Plan, by: Caller, runs: RunCatalog
+) -> Iterator[tuple[StartKey, RunAccess | None]]:
+    """Lock a key; yield it with the run of that plan that it has started before."""
     from safelaunch.start.conditions.once import StartKey
 
     lock = StartKey(by.home, key)
     try:
-        with catalog(environ) as runs:
-            earlier = lock.run_of(plan, by.home, runs.open)
-        if earlier is not None:
-            return earlier
-        lock.record(by.run_id(plan.name), plan)
-        return _start(plan, by)
+        yield lock, lock.run_of(plan, by.home, runs.open)
     finally:
         lock.release()
 
@@ -105,7 +111,11 @@ def _after(
     return plan, by._replace(after=after)
 
 
-def _start(plan: Plan, by: Caller) -> RunAccess:
+def _start(
+    plan: Plan, by: Caller, after: Sequence[RunAccess], after_any: Sequence[RunAccess]
+) -> RunAccess:
+    if after or after_any:
+        plan, by = _after(plan, by, after, after_any, ())
     if plan.engine is not None:
         from safelaunch.start import engine
 
@@ -123,15 +133,16 @@ def start_remote(
     sets: Sequence[str] = (),
     smoke: bool = False,
     sync: bool = True,
+    key: str | None = None,
     after: Sequence[RunAccess] = (),
     after_any: Sequence[RunAccess] = (),
     environ: Mapping[str, str] = os.environ,
 ) -> RunAccess:
     """Sync the project to hosts, by default those of the job file, and start it there, unchecked.
 
-    `runs` is what `catalog` yields; `after` and `after_any` are as in `start`. A sync overwrites no
-    file that was changed on a host, and sends at most 500 MB. Raises ConfigError, HostError,
-    Refused, and StartError with nothing left behind.
+    `runs` is what `catalog` yields; `key`, `after` and `after_any` are as in `start`. A sync
+    overwrites no file that was changed on a host, and sends at most 500 MB. Raises ConfigError,
+    HostError, Refused, and StartError with nothing left behind.
     """
     from safelaunch.remote.start.prepare import prepare
     from safelaunch.remote.start.start import start as start_prepared
@@ -142,16 +153,21 @@ def start_remote(
     resolved = resolve_file(job_file, flags, os.getcwd())
     plan, by = make_plan(resolved), caller(environ)
     names = list(dict.fromkeys(host.name for host in resolved.hosts))
-    if after or after_any:
-        plan, by = _after(plan, by, after, after_any, names)
-    prepared = prepare(
-        plan,
-        names,
-        runs.connect(os.path.abspath(hosts_path) if hosts_path else None),
-        by,
-        sync=ProjectSync(resolved, is_sent=sync),
-    )
-    return runs.open(start_prepared(prepared).run)
+
+    def begin(lock: StartKey | None) -> RunAccess:
+        waiting, own = plan, by
+        if after or after_any:
+            waiting, own = _after(plan, by, after, after_any, names)
+        pool = runs.connect(os.path.abspath(hosts_path) if hosts_path else None)
+        prepared = prepare(waiting, names, pool, own, sync=ProjectSync(resolved, is_sent=sync))
+        if lock is not None:
+            lock.record(prepared.run_id, plan)
+        return runs.open(start_prepared(prepared).run)
+
+    if key is None:
+        return begin(None)
+    with _once(key, plan, by, runs) as (lock, earlier):
+        return earlier or begin(lock)
 
 
 def events(

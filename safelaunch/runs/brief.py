@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from safelaunch.runs.store import ShownRun
+
 if TYPE_CHECKING:
-    from safelaunch.runs.store import ShownRun
+    from collections.abc import Mapping
 
 MAX_TEXT = 400  # characters of a text; a longer one ends in ...
 _KEYS = (
-    *("version", "id", "name", "state", "exit_code", "host", "run_dir", "client", "signal"),
+    *(
+        "version",
+        "id",
+        "name",
+        "group",
+        "step",
+        "state",
+        "exit_code",
+        "host",
+        "run_dir",
+        "client",
+        "signal",
+    ),
     *("started_at", "ended_at", "elapsed", "alive", "reason", "warning", "recovery", "advice"),
 )
 _OF_PROGRESS = ("step", "total", "scope", "epoch", "epochs", "eta", "step_time", "loss")
@@ -47,6 +61,11 @@ def brief(run: ShownRun) -> dict[str, Any]:
     same = {key for key in shown if shown[key] == whole.get(key)}
     left_out = sorted({key for key in whole if whole[key] not in (None, [], {})} - same - {"hang"})
     return {**_cut(shown), "left_out": left_out}
+
+
+def brief_group(shown: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `show --json` prints of a group, with its steps as by `brief`."""
+    return {**shown, "steps": [brief(ShownRun.from_json(step)) for step in shown["steps"]]}
 
 
 def _some(whole: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:

@@ -31,8 +31,8 @@ _INSTRUCTIONS = (
 def command(read_only: bool) -> int:
     """Serve the commands to a coding assistant as tools (MCP, over stdin and stdout).
 
-    The tools: check, dry_run, start, list, show, logs, diagnose, wait, stop. Paths are relative to
-    the folder in which this command runs. Needs the extra `mcp`.
+    The tools: check, dry_run, start, list, show, logs, events, diagnose, wait, stop. Paths are
+    relative to the folder in which this command runs. Needs the extra `mcp`.
     """
     try:
         import anyio
@@ -130,4 +130,4 @@ def _call(
     except subprocess.TimeoutExpired:
         return f"error: the command had no end within {LIMIT:.0f} s", True
     out, err = (stream.decode("utf-8", "replace") for stream in (result.stdout, result.stderr))
-    return tools.answer(tool, result.returncode, out, err)
+    return tools.answer(tool, result.returncode, out, err, arguments.get("since"))

@@ -13,18 +13,20 @@ import click
 
 from safelaunch.cli.plan_options import LineCommand
 from safelaunch.errors import ConfigError, did_you_mean
-from safelaunch.runs.brief import brief
+from safelaunch.runs.brief import brief, brief_group
 from safelaunch.runs.store import ShownRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 MAX_OUTPUT = 100_000  # bytes of an answer
+_ROOM = 4_000  # bytes of it for what is beside events
+_HOST = 4  # exit code: a host does not answer
 # options that a person decides on, that print for people, or that run without an end
 _HIDDEN = frozenset(
     {
         *("as_json", "follow", "foreground", "help", "yes", "force", "delete", "save", "raw"),
-        *("brief", "dry_run", "explain", "script", "project_root", "resume"),
+        *("brief", "dry_run", "explain", "script", "project_root", "resume", "interval"),
     }
 )
 _JOB_FILES = (".yaml", ".yml", ".json")
@@ -74,6 +76,12 @@ TOOLS = (
         "Read the end of a run's log, or the lines with a text.",
         (),
         {"tail": 200, "max_bytes": 20_000},
+    ),
+    Tool(
+        "events",
+        ("events",),
+        "Read what has happened to a run, to the steps of a file or to all runs that have not "
+        "ended. Give the `cursor` of the answer as `since` the next time: only what is new comes.",
     ),
     Tool("diagnose", ("diagnose",), "Find the root cause of a failure, in a run or in log files."),
     Tool(
@@ -218,9 +226,14 @@ def _word(name: str, value: Any) -> str:
     return text
 
 
-def answer(tool: Tool, code: int, out: str, err: str) -> tuple[str, bool]:
-    """Return the text of an answer, which is bounded, and whether it is an error."""
+def answer(tool: Tool, code: int, out: str, err: str, since: str | None = None) -> tuple[str, bool]:
+    """Return the text of an answer, which is bounded, and whether it is an error.
+
+    `since` is the cursor of a question for events.
+    """
     data: Any = None
+    if tool.name == "events" and code in (0, _HOST):
+        return json.dumps(_events(out, err, since), ensure_ascii=False), False
     with contextlib.suppress(ValueError):
         data = json.loads(out)
     if not isinstance(data, dict):
@@ -229,7 +242,7 @@ def answer(tool: Tool, code: int, out: str, err: str) -> tuple[str, bool]:
     if tool.name == "list":
         data = _short_list(data)
     elif tool.name in ("wait", "stop") and "error" not in data:
-        data = brief(ShownRun.from_json(data))
+        data = brief_group(data) if "steps" in data else brief(ShownRun.from_json(data))
     return _bounded(json.dumps(data, ensure_ascii=False)), "error" in data
 
 
@@ -239,6 +252,31 @@ def _short_list(data: dict[str, Any]) -> dict[str, Any]:
     runs: Sequence[Any] = data.get("runs") or []
     shown = [brief(ShownRun.from_json(run)) for run in runs[-_MAX_RUNS:]]
     return {**data, "runs": shown, "left_out": max(0, len(runs) - _MAX_RUNS)}
+
+
+def _events(out: str, err: str, cursor: str | None) -> dict[str, Any]:
+    """Return the lines of events as one object, with the cursor behind the last of them.
+
+    Without a line it is the `cursor` of the question. Of more than an answer may have, the first
+    come; the cursor goes on with the others.
+    """
+    events: list[dict[str, Any]] = []
+    size, lines = 0, [json.loads(line) for line in out.splitlines()]
+    lines = [line for line in lines if "error" not in line]
+    for line in lines:
+        own = {key: value for key, value in line.items() if key not in ("version", "cursor")}
+        size += len(json.dumps(own, ensure_ascii=False).encode()) + 2
+        if size + len(line["cursor"]) > MAX_OUTPUT - _ROOM:
+            break
+        events.append(own)
+        cursor = line["cursor"]
+    answer = {
+        "version": 1,
+        "events": events,
+        "cursor": cursor,
+        "left_out": len(lines) - len(events),
+    }
+    return {**answer, "hosts": err[-_ROOM // 2 :]} if err else answer
 
 
 def _bounded(text: str) -> str:

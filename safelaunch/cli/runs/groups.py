@@ -12,6 +12,7 @@ from safelaunch.cli.connections import catalog
 from safelaunch.cli.output import print_json, say
 from safelaunch.cli.runs import follow
 from safelaunch.runs import group_start, groups, store
+from safelaunch.runs.brief import brief_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,9 +29,10 @@ def find_group(name: str | None) -> RunGroup | None:
     return groups.find(store.home(os.environ), name)
 
 
-def show(group: RunGroup, *, as_json: bool) -> int:
+def show(group: RunGroup, *, as_json: bool, is_brief: bool = False) -> int:
     """Show how each step is."""
-    _print(group, [(step, run, run.status()) for step, run in _runs(group)], as_json=as_json)
+    statuses = [(step, run, run.status()) for step, run in _runs(group)]
+    _print(group, statuses, as_json=as_json, is_brief=is_brief)
     return 0
 
 
@@ -90,11 +92,12 @@ def _runs(group: RunGroup) -> list[tuple[str, RunAccess]]:
     return [(member.step, group.open(member, runs.open)) for member in group.members]
 
 
-def _print(group: RunGroup, statuses: Statuses, *, as_json: bool) -> None:
+def _print(group: RunGroup, statuses: Statuses, *, as_json: bool, is_brief: bool = False) -> None:
     state = groups.state([status.state for _, _, status in statuses])
     if as_json:
         shown = [shown_step(group.id, *row).to_json() for row in statuses]
-        print_json({"version": 1, "group": group.id, "state": state, "steps": shown})
+        whole = {"version": 1, "group": group.id, "state": state, "steps": shown}
+        print_json(brief_group(whole) if is_brief else whole)
         return
     click.echo(f"{group.id}: {state}")
     width = max(len(step) for step, _, _ in statuses)

@@ -48,7 +48,7 @@ def command(run: str | None, brief: bool, as_json: bool) -> int:
     """Show one run: state, exit code, processes, progress, failure, versions, files."""
     group = groups.find_group(run)
     if group is not None:
-        return groups.show(group, as_json=as_json)
+        return groups.show(group, as_json=as_json, is_brief=brief)
     access = catalog().find(run)
     record, status = access.record, access.status()
     shown = store.show(record, status, access.ranks(), access.failure(status))

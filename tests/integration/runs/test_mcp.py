@@ -64,6 +64,31 @@ def test_an_assistant_starts_and_watches_a_job(place: Place) -> None:
     session(place, calls)
 
 
+def test_an_assistant_reads_what_is_new_of_the_steps_of_a_file(place: Place) -> None:
+    place.write("job.py", "print('x')")
+    steps = {name: {"script": "job.py"} for name in ("train", "export")}
+    job = {"name": "demo", "launcher": "python", "python": sys.executable, "steps": steps}
+    place.write("steps.yaml", json.dumps(job))
+
+    async def calls(client: Any) -> None:
+        started = await call(client, "start", job=["steps.yaml"], no_check=True, id="once")
+        group = started["group"]
+        first = await call(client, "events", run=group)
+        ended = await call(client, "wait", run=group)
+        assert [step["state"] for step in ended["steps"]] == ["succeeded"] * 2
+        assert [step["step"] for step in ended["steps"]] == ["train", "export"]
+        rest = await call(client, "events", run=group, since=first["cursor"])
+        lines = [*first["events"], *rest["events"]]
+        ends = [line["step_name"] for line in lines if line["event"] == "end"]
+        assert ends == ["train", "export"]
+        assert len({json.dumps(line) for line in lines}) == len(lines)
+        last = await call(client, "events", run=group, since=rest["cursor"])
+        assert last == {"version": 1, "events": [], "cursor": rest["cursor"], "left_out": 0}
+
+    session(place, calls)
+    place.note()
+
+
 def test_read_only_offers_nothing_that_starts_or_stops(place: Place) -> None:
     async def calls(client: Any) -> Any:
         tools = (await client.list_tools()).tools

@@ -50,7 +50,7 @@ with api.catalog() as runs:
 """
 
 
-def watch(place: Place, program: str = WATCH) -> dict[str, Any]:
+def watch(place: Place, program: str = WATCH) -> Any:
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=place.project, env=place.env, capture_output=True, text=True, timeout=DEADLINE,
@@ -58,8 +58,7 @@ def watch(place: Place, program: str = WATCH) -> dict[str, Any]:
     )  # fmt: skip
     place.note()
     assert (done.returncode, done.stderr) == (0, "")
-    result: dict[str, Any] = json.loads(done.stdout)
-    return result
+    return json.loads(done.stdout)
 
 
 def test_a_run_is_started_and_its_log_read_without_the_command_line(place: Place) -> None:
@@ -116,3 +115,33 @@ def test_a_run_from_python_begins_after_another(place: Place) -> None:
     place.job("print('ok')", name="good")
     shown = watch(place, AFTER)
     assert (shown["state"], sorted(shown["ends"])) == ("succeeded", shown["ends"])
+
+
+ONCE = """
+import json
+from safelaunch import api
+from safelaunch.errors import Refused
+
+with api.catalog() as runs:
+    first, again = [
+        api.start_remote(runs, "nightly.yaml", hosts=["gpu1"], key="nightly-7") for _ in range(2)
+    ]
+    try:
+        api.start_remote(runs, "nightly.yaml", hosts=["gpu1"], sets=["args=[3]"], key="nightly-7")
+    except Refused as e:
+        refused = e.message
+    state = again.wait(timeout=60).state
+    places = [place.host for place in again.places()]
+print(json.dumps([first.id, again.id, refused, state, places]))
+"""
+
+
+@pytest.mark.skipif(sshd.missing() is not None, reason=str(sshd.missing()))
+def test_a_key_starts_a_run_on_a_host_once_from_python(place: Place, server: Sshd) -> None:
+    place.ssh_config(server.ssh_config("gpu1", "alice" if sshd.ROOT else None))
+    place.job("print('ok')", name="nightly", python=None)
+    first, again, refused, state, places = watch(place, ONCE)
+    assert (first, state, places) == (again, "succeeded", ["gpu1"])
+    assert f"the key `nightly-7` has started {first} with another plan" in refused
+    ids = [run["id"] for run in place.json("ps", "--host", "gpu1")["runs"]]
+    assert [name for name in ids if name.startswith("nightly-")] == [first]

@@ -98,3 +98,23 @@ def test_a_run_that_has_failed_is_no_error() -> None:
     out = json.dumps({"version": 1, "id": "x", "state": "failed", "exit_code": 1})
     text, is_error = tools.answer(TOOLS["wait"], 1, out, "")
     assert (json.loads(text)["state"], is_error) == ("failed", False)
+
+
+def test_events_that_are_too_many_end_with_the_cursor_that_goes_on() -> None:
+    lines = [
+        {"version": 1, "run": "r", "message": "m" * 900, "cursor": f"1.{n}"} for n in range(200)
+    ]
+    text, is_error = tools.answer(TOOLS["events"], 0, "\n".join(map(json.dumps, lines)), "")
+    answer = json.loads(text)
+    assert len(text.encode()) <= tools.MAX_OUTPUT
+    assert not is_error
+    assert answer["cursor"] == f"1.{len(answer['events']) - 1}"
+    assert answer["left_out"] == 200 - len(answer["events"]) > 0
+
+
+def test_events_say_which_host_does_not_answer_and_still_give_the_others() -> None:
+    line = json.dumps({"version": 1, "run": "r", "event": "end", "cursor": "1.x"})
+    error = json.dumps({"version": 1, "error": {"code": "host-unreachable"}})
+    answer = json.loads(tools.answer(TOOLS["events"], 4, f"{line}\n{error}\n", "error: gpu1")[0])
+    assert [line["event"] for line in answer["events"]] == ["end"]
+    assert (answer["cursor"], answer["hosts"]) == ("1.x", "error: gpu1")
