@@ -190,12 +190,10 @@ class ProjectFiles:
         return any(word in line.partition(b"#")[0] for line in lines)
 
     def reads_variable(self, name: str) -> bool:
-        """Whether a file of the program names a variable as text, but to set it. Raises NotKnown.
+        """Whether the program itself reads a variable. Raises NotKnown."""
+        from safelaunch.analysis.python.environment import reads_variable
 
-        This includes readers of the project's own: `env_int("NAME")`.
-        """
-        quoted = rb"(?m)^[^#\n]*?['\"]" + re.escape(name.encode()) + rb"['\"](?!\s*\]\s*=[^=])"
-        return any(re.search(quoted, self._trees.data(path) or b"") for path in self.imports.files)
+        return reads_variable(name, self.imports.files, self._trees)
 
     @cached_property
     def resumes_by_itself(self) -> bool:

@@ -52,6 +52,27 @@ def test_notes_alone_are_exit_code_0(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "rules"),
+    [
+        ("torchrun --nproc_per_node 2 src/train.py", []),
+        ("cd src && python train.py", []),
+        ("python -m src.train --x", []),
+        ("python src/other.py", ["env-unknown"]),
+    ],
+)
+def test_a_variable_that_a_program_of_a_script_reads_itself_is_known(
+    line: str, rules: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "train.py").write_text("import os\nx = os.environ.get('NCCL_OWN_X')\n")
+    (tmp_path / "src" / "other.py").write_text("x = 'NCCL_OWN_X_Y'\n")
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "a.sh").write_text(f"export NCCL_OWN_X=1\n{line}\n")
+    assert ids(tmp_path, "scripts/a.sh") == rules
+
+
+@pytest.mark.parametrize(
     "words", [[], ["missing.sh"], ["--yes", "."], ["--fix", "--json", "."], ["-x"]]
 )
 def test_a_wrong_call_is_exit_code_2(tmp_path: Path, words: list[str]) -> None:

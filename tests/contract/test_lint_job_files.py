@@ -39,6 +39,40 @@ def places(project: Path, *words: str) -> list[tuple[str, str, int]]:
     return [(f["id"], f["file"], f["line"]) for f in lint_findings(project, *words)]
 
 
+# -- what its program reads ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("program", "places_of_findings"),
+    [
+        ("t = int(os.environ['NCCL_TIMEOUT'])\n", []),
+        ('t = env_int("NCCL_TIMEOUT", 5)\n', []),
+        ("os.environ['NCCL_TIMEOUT'] = '5'\n", [("env-never-existed", "job.yaml", 4)]),
+        ("# os.environ['NCCL_TIMEOUT']\n", [("env-never-existed", "job.yaml", 4)]),
+        ("t = os.getenv('NCCL_TIMEOUT_SECONDS')\n", [("env-never-existed", "job.yaml", 4)]),
+        ("from src.settings import t\n", []),
+    ],
+)
+@pytest.mark.parametrize(
+    "program_keys", ["script: src/train.py", "module: src.train", "workdir: src\nscript: train.py"]
+)
+def test_a_variable_that_the_program_reads_itself_is_known(
+    program: str, places_of_findings: list[tuple[str, str, int]], program_keys: str, project: Path
+) -> None:
+    (project / "pyproject.toml").touch()
+    (project / "src").mkdir()
+    (project / "src" / "__init__.py").touch()
+    (project / "src" / "settings.py").write_text("import os\nt = os.getenv('NCCL_TIMEOUT')\n")
+    (project / "src" / "train.py").write_text(f"import os\n{program}")
+    lines = program_keys.count("\n")
+    write(
+        project,
+        job=f"launcher: torchrun\nprocesses: 2\n{program_keys}\nenv: {{NCCL_TIMEOUT: 5}}\n",
+    )
+    expected = [(rule, file, line + lines) for rule, file, line in places_of_findings]
+    assert places(project, "job.yaml") == expected
+
+
 # -- what it extends -------------------------------------------------------------------------------
 
 

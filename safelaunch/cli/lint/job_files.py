@@ -3,7 +3,8 @@
 No host is contacted: only facts that `safelaunch facts` stored are used.
 """
 
-# ruff: noqa: PLC0415 - the readers of stored facts are imported for jobs with hosts, and --host
+# ruff: noqa: PLC0415 - the readers of stored facts are imported for jobs with hosts, and --host;
+# those of programs for jobs with findings
 
 from __future__ import annotations
 
@@ -51,7 +52,13 @@ def check_job(path: str, shown: str, facts: Facts | None, home: str) -> JobFindi
     for machine, job in itertools.product(machines, trees):
         for finding in _variables(job, machine):
             findings.setdefault((finding.file, finding.line, finding.column, finding.id), finding)
-    return JobFindings(tuple(findings.values()), error)
+    variables_of_job = [*findings.values()]
+    if variables_of_job:
+        from safelaunch.cli.lint import programs
+
+        own = programs.of_job(tree, os.path.dirname(path))
+        variables_of_job = programs.without_own_variables(variables_of_job, own)
+    return JobFindings(tuple(variables_of_job), error)
 
 
 def _steps(tree: Node) -> Iterator[Node]:

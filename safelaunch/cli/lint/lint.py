@@ -134,10 +134,25 @@ def _findings(path: str, facts: Facts | None) -> Iterator[LintFinding]:
     if checked.kind is FileKind.JOB:
         yield from _job_findings(path, shown, checked.findings, facts)
         return
-    yield from checked.findings
+    if checked.kind is FileKind.SHELL:
+        yield from _shell_findings(path, data, checked.findings)
+    else:
+        yield from checked.findings
     rejection = _rejection(checked.kind, path, shown)
     if rejection is not None and not _is_ignored(rejection):
         yield rejection
+
+
+def _shell_findings(
+    path: str, data: bytes, findings: Sequence[LintFinding]
+) -> Sequence[LintFinding]:
+    """Return findings without variables that programs of the script read themselves."""
+    if not any(finding.id.startswith("env-") for finding in findings):
+        return findings
+    from safelaunch.cli.lint import programs
+
+    text = data.decode("utf-8", "replace")
+    return programs.without_own_variables(findings, programs.of_script(text, os.path.dirname(path)))
 
 
 def _job_findings(
