@@ -23,7 +23,7 @@ SAFELAUNCH = "done by safelaunch"
 # programs that start a job and are no module of safelaunch/launchers
 _OTHER_LAUNCHERS = frozenset((
     "deepspeed", "llamafactory-cli", "swift", "megatron", "trl", "axolotl", "composer",
-    "horovodrun", "mpirun", "mpiexec", "xtuner", "colossalai", "ft_launcher", "torchx", "lightning",
+    "horovodrun", "mpirun", "mpiexec", "colossalai", "ft_launcher", "torchx", "lightning",
     "fabric", "srun",
 ))  # fmt: skip
 _PYTHON = re.compile(r"python(3(\.\d+)?)?")
@@ -89,7 +89,7 @@ _NO_JOB_MODULES = frozenset(("pip", "venv", "ensurepip", "json.tool", "compileal
 _STARTS_PROGRAMS = re.compile(r"subprocess|system|popen|exec|spawn|runpy|import sh\b|plumbum|pty")
 _TEXT = re.compile(
     r"(?<![\w./-])(?:[\w./-]*/)?(torchrun|accelerate\s+launch|deepspeed|llamafactory-cli|"
-    r"python[\d.]*\s+(?:-u\s+)?(?:-m\s+)?[\w./$\{\}-]*\.?\w+|swift\s+\w+|megatron\s+\w+|srun)\b"
+    r"python[\d.]*\s+(?:-u\s+)?(?:-m\s+)?[\w./$\{\}-]*\.?\w+|swift\s+\w+|tune\s+run|xtuner\s+\w+|megatron\s+\w+|srun)\b"
 )
 
 
@@ -172,7 +172,8 @@ def _is_python_job(arguments: Sequence[str]) -> bool:
     return bool(rest) and not rest[0].startswith("-")
 
 
-_STARTING = {"accelerate": ("launch",), "ray": ("job",), "fabric": ("run",), "lightning": ("run",)}
+_STARTING = {"accelerate": ("launch",), "ray": ("job",), "fabric": ("run",), "lightning": ("run",),
+             "tune": ("run",), "xtuner": ("train", "test", "mmbench", "eval_refcoco")}  # fmt: skip
 _QUESTIONS = {
     "llamafactory-cli": ("version", "help", "env"),
     "trl": ("env",),

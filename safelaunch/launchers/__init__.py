@@ -38,6 +38,8 @@ NAMES: Mapping[str, str] = MappingProxyType(
         "llamafactory": "frameworks.llamafactory",
         "trl": "frameworks.trl",
         "axolotl": "frameworks.axolotl",
+        "torchtune": "frameworks.torchtune",
+        "xtuner": "frameworks.xtuner",
         "areal": "frameworks.areal",
         "ray": "frameworks.ray",
         "command": "command",

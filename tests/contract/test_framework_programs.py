@@ -6,6 +6,7 @@ import pytest
 from support.frameworks import recorded
 
 from safelaunch import launchers
+from safelaunch.launchers import torchrun
 from safelaunch.launchers.frameworks import (
     axolotl,
     llamafactory,
@@ -13,7 +14,9 @@ from safelaunch.launchers.frameworks import (
     ray,
     swift,
     torchrun_variables,
+    torchtune,
     trl,
+    xtuner,
 )
 
 PACKAGES = recorded()
@@ -26,6 +29,7 @@ SCRIPTS = {
     "llamafactory": "llamafactory",
     "trl": "trl",
     "axolotl": "axolotl",
+    "torchtune": "torchtune",
 }
 
 
@@ -73,6 +77,26 @@ def test_axolotl_knows_the_subcommands_and_which_ones_have_a_launcher() -> None:
     package = PACKAGES["axolotl"]
     assert sorted(axolotl.DISTRIBUTED) == package["launcher"]
     assert set(axolotl.SINGLE) == set(package["others"]) - PRINTING
+
+
+def test_torchtune_has_a_subcommand_that_takes_the_flags_of_torchrun() -> None:
+    package = PACKAGES["torchtune"]
+    assert "run" in package["subcommands"]
+    assert package["flags"] == [torchrun.MODULES[0]]
+    table = torchtune.RUN_FLAGS
+    assert (table.valued, table.switches) == (torchrun.FLAGS.valued, torchrun.FLAGS.switches)
+
+
+def test_torchtune_decides_itself_what_the_plan_does_not_set() -> None:
+    assert {"args.standalone", "args.module"} < set(PACKAGES["torchtune"]["own"])
+
+
+def test_xtuner_knows_the_subcommands_and_the_variables() -> None:
+    package = PACKAGES["xtuner"]
+    printing = {"list-cfg", "copy-cfg", "list-dataset-format"}
+    assert {*xtuner.DISTRIBUTED, *xtuner.SINGLE} == set(package["subcommands"]) - printing
+    assert set(xtuner.READS) == set(package["variables"])
+    assert package["scripts"] == {"xtuner": "xtuner"}  # of which `-c` calls `cli`
 
 
 def test_the_drivers_of_ray_are_those_that_the_packages_have() -> None:

@@ -101,6 +101,35 @@ def axolotl(folder: Path) -> dict[str, Any]:
     return {key: sorted(names) for key, names in names_by_kind.items()}
 
 
+def torchtune(folder: Path) -> dict[str, Any]:
+    """Return the subcommands of torchtune, and whose flags `tune run` takes but for its own."""
+    parsers = (folder / "torchtune/_cli").glob("*.py")
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in sorted(parsers)]
+    names = (call.args[0] for tree in trees for call in _calls(tree, "add_parser"))
+    run = ast.parse((folder / "torchtune/_cli/run.py").read_text(encoding="utf-8"))
+    imports = [n for n in ast.walk(run) if isinstance(n, ast.ImportFrom)]
+    parser = [n.module for n in imports for a in n.names if a.name == "get_args_parser"]
+    is_set = [ast.unparse(n.targets[0]) for n in ast.walk(run) if isinstance(n, ast.Assign)]
+    return {
+        "subcommands": _strings(names),
+        "flags": parser,
+        "own": sorted(name for name in is_set if name.startswith("args.")),
+    }
+
+
+def xtuner(folder: Path) -> dict[str, Any]:
+    """Return the subcommands of XTuner, and the variables that it reads."""
+    tree = ast.parse((folder / "xtuner/entry_point.py").read_text(encoding="utf-8"))
+    tables = [n for n in ast.walk(tree) if isinstance(n, ast.Assign)]
+    (modes,) = (n.value for n in tables if ast.unparse(n.targets[0]) == "modes")
+    assert isinstance(modes, ast.Dict)
+    reads = (call for call in _calls(tree, "get") if "environ" in ast.unparse(call.func))
+    return {
+        "subcommands": _strings(key for key in modes.keys if key is not None),
+        "variables": _strings(call.args[0] for call in reads),
+    }
+
+
 def drivers(folder: Path, package: str) -> list[str]:
     """Return the modules of a package that start Ray when they are run."""
     modules = []
@@ -112,7 +141,10 @@ def drivers(folder: Path, package: str) -> list[str]:
     return sorted(modules)
 
 
-READERS = {"ms-swift": swift, "llamafactory": llamafactory, "trl": trl, "axolotl": axolotl}
+READERS = {
+    "ms-swift": swift, "llamafactory": llamafactory, "trl": trl, "axolotl": axolotl,
+    "torchtune": torchtune, "xtuner": xtuner,
+}  # fmt: skip
 
 
 def packages(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:

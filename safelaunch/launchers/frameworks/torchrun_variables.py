@@ -54,11 +54,11 @@ def subcommand_keys(line: CommandLine) -> JobKeys:
     return JobKeys({key: words for key, words in keys.items() if words})
 
 
-def counted_keys(line: CommandLine) -> JobKeys | None:
+def counted_keys(line: CommandLine, address: str = "MASTER_ADDR") -> JobKeys | None:
     """Return the subcommand, its arguments and counts; None where the variables mean more.
 
     The defaults are torchrun's: one process, one node, and this is node 0. Of several nodes the
-    line must say where they meet.
+    line must say where they meet: `address` is the variable for it.
     """
     job, env = subcommand_keys(line), line.env
     if all(env.get(name) is None for name in _COUNTS):
@@ -72,7 +72,7 @@ def counted_keys(line: CommandLine) -> JobKeys | None:
     if nodes == "1":
         return JobKeys(keys, counts)
     is_number = re.fullmatch(r"[0-9]{1,6}", rank) is not None
-    if not env.get("MASTER_ADDR") or not is_number or int(rank) >= int(nodes):
+    if not env.get(address) or not is_number or int(rank) >= int(nodes):
         return None
     own_rank = {"NODE_RANK"} if env.get("NODE_RANK") is not None else set()
     return JobKeys(keys | {"nodes": nodes, "node_rank": rank}, counts | own_rank)

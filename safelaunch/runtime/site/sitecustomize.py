@@ -35,7 +35,7 @@ ENVIRONMENTS = ("conda", "mamba", "poetry", "pdm")
 LAUNCHERS = (
     "accelerate", "accelerate-launch", "torchrun", "swift", "megatron", "llamafactory-cli", "lmf",
     "trl", "axolotl", "deepspeed", "composer", "fabric", "lightning", "ray", "areal", "srun",
-    "mpirun", "mpiexec", "horovodrun",
+    "mpirun", "mpiexec", "horovodrun", "tune", "xtuner",
 )  # fmt: skip
 LAUNCHER_MODULES = (
     "torch.distributed.run",
@@ -45,6 +45,7 @@ LAUNCHER_MODULES = (
     "swift.cli._megatron.main",
     "llamafactory.cli",
     "trl.cli",
+    "torchtune._cli",
     "axolotl.cli.main",
     "areal.launcher",
     "areal.infra.launcher",

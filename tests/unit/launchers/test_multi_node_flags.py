@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 from support.project import Project
+
+from safelaunch.errors import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,6 +59,47 @@ def test_torchrun_gets_address_and_port_of_node_0(project: Project) -> None:
 def test_an_endpoint_of_the_job_is_the_only_one(project: Project) -> None:
     arguments = words(nodes(project, "torchrun", rdzv_endpoint="gpu1:29400")[1])
     assert ("--master_addr" in arguments, "--master_port" in arguments) == (False, False)
+
+
+TUNE_TWO = "launcher: torchtune\ncommand: [r]\nargs: [--config, x]\nprocesses: 2\nhosts: [a, b]\n"
+
+
+def test_torchtune_gets_the_endpoint_of_node_0_without_which_each_node_were_alone(
+    project: Project,
+) -> None:
+    assert " ".join(words(project.plan(TUNE_TWO).nodes[1])[4:]) == (
+        "--nnodes 2 --nproc_per_node 2 --node_rank 1 --rdzv_endpoint <master-addr>:<port> r "
+        "--config x"
+    )
+    own = project.plan(f"{TUNE_TWO}launcher_args: {{rdzv_endpoint: 'a:1', rdzv_backend: c10d}}\n")
+    flags = " ".join(words(own.nodes[1])[8:])
+    assert flags == "--rdzv_endpoint a:1 --rdzv_backend c10d r --config x"
+
+
+def test_xtuner_gets_the_topology_by_its_own_variables(project: Project) -> None:
+    text = "launcher: xtuner\ncommand: [train]\nargs: [c.py]\nprocesses: 2\nhosts: [a, b]\n"
+    node = project.plan(text).nodes[1]
+    names = ("NPROC_PER_NODE", "NNODES", "NODE_RANK", "ADDR", "PORT")
+    values = [str(node.env[name].value) for name in names]
+    assert values == ["2", "2", "1", "<master-addr>", "<port>"]
+    assert not node.env.keys() & {"MASTER_ADDR", "MASTER_PORT"}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("launcher: xtuner\ncommand: [chat]\nprocesses: 2\n", "`xtuner chat` is a single process"),
+        ("launcher: xtuner\ncommand: [trian]\n", "xtuner has no subcommand `trian`"),
+        (f"{TUNE_TWO}launcher_args: [--standalone]\n", "`--standalone` is for one node"),
+        ("launcher: torchtune\ncommand: [r]\nlauncher_args: {nproc_per_node: 2}\n",
+         "`--nproc_per_node` is not for `launcher_args`"),
+    ],
+)  # fmt: skip
+def test_what_torchtune_and_xtuner_cannot_start_is_refused(
+    text: str, reason: str, project: Project
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(reason)):
+        project.plan(text)
 
 
 BY_HAND = "script: train.py\nprocesses: 2\nprofile: cpu\nnodes: 2\nnode_rank: 1\n"
