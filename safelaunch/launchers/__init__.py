@@ -159,6 +159,7 @@ class Launcher(Protocol):
     MODULE_FLAGS: dict[str, FlagTable]  # of modules whose flags differ, in a pasted line
     READS: tuple[str, ...]  # variables, also `PREFIX_*`, that stand for its flags
     NODE_0: str  # how a node that is started by hand is told where node 0 is, as a hint
+    MACHINE_LIST: str  # the flag without which it knows of no other machine; empty: it asks none
     TIMEOUT: str  # how the timeout of its collectives is set, as a hint
     HUB_SWITCH: str | None  # variable that must be 1 for models to come from Hugging Face's hub
     CLUSTER: Cluster | None  # None: it stays on its machine

@@ -28,6 +28,7 @@ TIMEOUT = "`init_process_group(timeout=...)`; with the HF Trainer `--ddp_timeout
 HUB_SWITCH = None
 CLUSTER = None
 READS: tuple[str, ...] = ()
+MACHINE_LIST = ""
 NODE_0 = "env: {MASTER_ADDR: ADDRESS, MASTER_PORT: PORT}, the same on all nodes"
 ENV_PORT = "`env: {MASTER_PORT: ...}`"
 # of torchrun (torch/distributed/run.py) and accelerate (utils/launch.py)

@@ -29,6 +29,7 @@ SETS_THREADS = True
 PROGRAMS = ("deepspeed",)
 MODULES = ("deepspeed.launcher.runner",)
 NODE_0 = "--master_addr ADDRESS --master_port PORT, in a job file under `launcher_args`"
+MACHINE_LIST = "--hostfile FILE"  # runner.py: "Num nodes is >1 but no extra nodes available"
 TIMEOUT = "`deepspeed.init_distributed(timeout=...)`, or DEEPSPEED_TIMEOUT (minutes)"
 
 _RUNNER = "deepspeed 0.19.8, launcher/runner.py"

@@ -265,6 +265,28 @@ def test_the_default_config_file_means_the_same(
     check_alike(LINES[pair[1]].split(), project, environ)
 
 
+@pytest.mark.parametrize("count", ["0", "00", "-0"])
+@pytest.mark.parametrize("file", [None, "one", "one-plain", "one-implied", "cpu"])
+def test_no_process_is_the_program_itself(
+    file: str | None, count: str, project: Project, tmp_path: Path
+) -> None:
+    words = [f"--num_processes={count}", "train.py"]
+    if file is not None:
+        (tmp_path / "c.yaml").write_text(FILES[file])
+        words = ["--config_file", str(tmp_path / "c.yaml"), *words]
+    check_alike(words, project)
+
+
+@pytest.mark.parametrize("kind", ["MULTI_GPU", "DEEPSPEED", "FSDP"])
+def test_no_process_under_torchrun_is_refused(kind: str, project: Project, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(f"distributed_type: {kind}\nnum_processes: 2\n")
+    words = ["--config_file", str(tmp_path / "c.yaml"), "--num_processes=0", "train.py"]
+    assert start(words).processes == 0  # with which torchrun fails
+    reason = f"`0` processes: accelerate fails with `distributed_type: {kind}`"
+    with pytest.raises(ConfigError, match=re.escape(reason)):
+        parse_line(["accelerate", "launch", *words], Shell(str(project.folder), {}))
+
+
 @pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
 @pytest.mark.parametrize(
     "environ",

@@ -150,6 +150,14 @@ def test_check_looks_into_a_shell_script(project: Path) -> None:
     assert [(r["status"], r["evidence"][:14]) for r in warnings] == [("warn", "train.sh:2:3: ")]
 
 
+def test_a_line_of_deepspeed_for_two_nodes_needs_a_hostfile(tmp_path: Path) -> None:
+    line = "deepspeed --num_nodes 2 --num_gpus 8 --node_rank 0 train.py"
+    result = safelaunch(tmp_path, "run", "--dry-run", "--", *line.split())
+    assert result.code == ConfigError.exit_code
+    assert "for 2 nodes, and deepspeed knows none but this machine" in result.err
+    assert "`--hostfile FILE` lists them" in result.err
+
+
 def test_a_line_for_two_nodes_says_how_to_number_them(tmp_path: Path) -> None:
     line = "torchrun --nnodes=2 --nproc_per_node 2 --master_addr 10.0.0.1 train.py"
     result = safelaunch(tmp_path, "run", "--dry-run", "--", *line.split())

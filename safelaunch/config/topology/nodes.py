@@ -55,16 +55,7 @@ def read_topology(
     by_hand = node_rank is not None or needs.numbers_nodes(values.get("launcher_args", Args()))
     needs_hosts = not by_hand and engine is None
     if nodes > 1 and not hosts and needs_hosts:
-        what = f"`nodes: {nodes}` without `hosts`"
-        hint = "hosts: [first, second]; or by hand `node_rank: 0` here, 1 on the next machine; "
-        hint += "or `--on slurm`, which chooses them"
-        if origins["nodes"] == PASTED_LINE:
-            what = f"the line is for {nodes} nodes and does not say which of them this machine is"
-            hint = (
-                "add its rank, 0 here and 1 on the next (`--node_rank`, accelerate's "
-                "`--machine_rank`, NODE_RANK); or start all: `safelaunch remote --host FIRST "
-                "--host SECOND -- LINE`"
-            )
+        what, hint = _without_hosts(nodes, launcher, is_pasted=origins["nodes"] == PASTED_LINE)
         raise ConfigError(what, where=origins["nodes"], hint=hint)
     if hosts and len(hosts) != nodes and (needs_hosts or len(hosts) > 1):
         raise ConfigError(
@@ -79,6 +70,21 @@ def read_topology(
         hint = "" if needs.PLACES_RANKS else "`ray_cluster: true` brings up a Ray on all of them"
         raise ConfigError(f"launcher `{launcher}` runs on one node", where=where, hint=hint or None)
     return (() if gpus == ("auto",) else gpus), Topology(nodes, processes, node_rank)
+
+
+def _without_hosts(nodes: int, launcher: str, *, is_pasted: bool) -> tuple[str, str]:
+    """Return what is wrong with several nodes that nobody names, and what to do."""
+    if not is_pasted:
+        hint = "hosts: [first, second]; or by hand `node_rank: 0` here, 1 on the next machine; "
+        return f"`nodes: {nodes}` without `hosts`", f"{hint}or `--on slurm`, which chooses them"
+    all_at_once = "or start all: `safelaunch remote --host FIRST --host SECOND -- LINE`"
+    machine_list = load_launcher(launcher).MACHINE_LIST
+    if machine_list:
+        hint = f"`{machine_list}` lists them, and {launcher} starts its ranks there; {all_at_once}"
+        return f"the line is for {nodes} nodes, and {launcher} knows none but this machine", hint
+    hint = "add its rank, 0 here and 1 on the next (`--node_rank`, accelerate's "
+    hint += f"`--machine_rank`, NODE_RANK); {all_at_once}"
+    return f"the line is for {nodes} nodes and does not say which of them this machine is", hint
 
 
 def _check_engine(

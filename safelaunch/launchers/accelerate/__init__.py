@@ -100,6 +100,9 @@ _SWITCHES = frozenset((
 def _count_processes(values: Mapping[str, str], flags: Collection[str]) -> dict[str, str]:
     """Return the counts of a pasted line: accelerate counts the processes of all machines."""
     counts = {**values}
+    is_single = "nodes" not in counts and not _STARTS_TORCHRUN & set(flags)
+    if is_single and counts.get("processes", "1").lstrip("+-").strip("0") == "":
+        counts["processes"] = "1"  # `--num_processes 0` is the program itself, as 1 is
     if "processes" in counts and "nodes" in counts:
         processes, nodes = counts["processes"], counts["nodes"]
         if not (processes.isdecimal() and nodes.isdecimal() and int(nodes) > 0):
@@ -138,6 +141,7 @@ _TYPES = {
     "use_megatron_lm": "MEGATRON_LM",
     "tpu": "XLA",
 }
+_STARTS_TORCHRUN = frozenset((*_TYPES, "multi_gpu"))
 FLAGS = FlagTable(
     valued=_VALUED,
     switches=_SWITCHES,

@@ -204,7 +204,14 @@ def _processes(
             total, number = "1", top["distributed_type"]
         yield LineFlag("num_processes", (str(total),), number.origin)
     count = line.get("num_processes", "1")
-    if kind == "NO" and not on_cpu and count != "1":
+    is_zero = count.lstrip("+-").strip("0") == ""
+    if is_zero and kind != "NO":
+        raise ConfigError(
+            f"`{count}` processes: accelerate fails with `distributed_type: {kind}` and none",
+            where=PASTED_LINE,
+            hint="--num_processes N, at least 1",
+        )
+    if kind == "NO" and not on_cpu and count != "1" and not is_zero:
         raise ConfigError(
             f"accelerate starts one process with `distributed_type: NO`, not {count}",
             where=top["distributed_type"].origin,
