@@ -30,10 +30,16 @@ class _Fields:
     """The `__dataclass_fields__` of a class until they are asked for: the standard library's."""
 
     def __get__(self, _instance: object, owner: Any) -> dict[str, dataclasses.Field[Any]]:
-        names = {"__module__": owner.__module__, "__annotations__": owner.__annotations__}
-        twin = type(owner.__name__, (), {**names, **owner.field_defaults})
+        # a type that is a text would be searched for `ClassVar`, and `inspect` would make a __doc__
+        body = {
+            "__annotations__": dict.fromkeys(owner.field_names, object),
+            "__doc__": "its fields",
+        }
+        twin = type(owner.__name__, (), body | owner.field_defaults)
         dataclasses.dataclass(init=False, repr=False, eq=False)(twin)
         fields = {field.name: field for field in dataclasses.fields(twin)}
+        for name, field in fields.items():
+            field.type = owner.__annotations__[name]
         owner.__dataclass_fields__ = fields
         return fields
 
@@ -90,23 +96,34 @@ def _decorate(cls: type) -> type:
 
 
 def _init(cls: type[_Methods]) -> Any:
-    """Return the `__init__` of a class, compiled for its fields."""
-    namespace: dict[str, Any] = {"_set": object.__setattr__, "_missing": dataclasses.MISSING}
-    parameters, lines = ["self"], ["pass"]
-    for number, name in enumerate(cls.field_names):
-        default: Any = cls.field_defaults.get(name, dataclasses.MISSING)
-        factory, value = dataclasses.MISSING, name
+    """Return the `__init__` of a class, whose signature alone is compiled: that is what takes time.
+
+    Raises TypeError where a field without a default follows one that has one.
+    """
+    names, missing = cls.field_names, dataclasses.MISSING
+    setters = [getattr(cls, name).__set__ for name in names]
+    defaults: list[Any] = []
+    factories: dict[int, Any] = {}
+    for number, name in enumerate(names):
+        default = cls.field_defaults.get(name, missing)
         if isinstance(default, dataclasses.Field):
-            default, factory = default.default, default.default_factory
-        if default is not dataclasses.MISSING:
-            namespace[f"_default{number}"] = default
-            parameters.append(f"{name}=_default{number}")
-        elif factory is not dataclasses.MISSING:
-            namespace[f"_factory{number}"] = factory
-            parameters.append(f"{name}=_missing")
-            value = f"_factory{number}() if {name} is _missing else {name}"
-        else:
-            parameters.append(name)
-        lines.append(f"_set(self, {name!r}, {value})")
-    exec(f"def __init__({', '.join(parameters)}):\n " + "\n ".join(lines), namespace)  # noqa: S102 - our own names
-    return namespace["__init__"]
+            if default.default_factory is not missing:
+                factories[number] = default.default_factory
+            default = default.default
+        if default is not missing or number in factories:
+            defaults.append(default)
+        elif defaults:
+            raise TypeError(f"{cls.__name__}: `{name}` has no default, but follows one that has")
+
+    def fill(self: object, values: tuple[object, ...]) -> None:
+        for set_field, value in zip(setters, values):  # noqa: B905 - of equal length
+            set_field(self, value)
+        for number, factory in factories.items():
+            if values[number] is missing:
+                setters[number](self, factory())
+
+    parameters = "".join(f"{name}, " for name in names)
+    init = eval(f"lambda self, {parameters}: fill(self, ({parameters}))", {"fill": fill})  # noqa: S307 - our own names
+    init.__name__, init.__qualname__ = "__init__", f"{cls.__qualname__}.__init__"
+    init.__defaults__ = tuple(defaults)
+    return init

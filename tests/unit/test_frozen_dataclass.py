@@ -39,6 +39,16 @@ def test_wrong_fields_are_refused(words: dict[str, int]) -> None:
         Point(**words)  # type: ignore[arg-type]
 
 
+def test_a_field_without_a_default_behind_one_that_has_it_is_refused() -> None:
+    @dataclass(frozen=True, slots=True)
+    class Wrong:
+        x: int = 1
+        y: int  # type: ignore[misc]
+
+    with pytest.raises(TypeError, match="`y` has no default"):
+        Wrong(1, 2)
+
+
 def test_equality_and_hash_are_those_of_the_compared_fields() -> None:
     assert Point(1, 2, ["a"]) == Point(1, 2, ["b"])
     assert hash(Point(1, 2, ["a"])) == hash(Point(1, 2, ["b"]))
