@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import codecs
 import contextlib
-import gc
 import io
 import os
 import sys
@@ -120,9 +119,6 @@ def _write_without_controls(stream: io.TextIOWrapper) -> None:
     stream.write = lambda text: write(terminal_text(text))  # type: ignore[method-assign]
 
 
-# New objects between two searches for garbage. A command makes little, and each search goes through
-# all that was imported: below this number a start on a host makes one, 10 ms.
-_GARBAGE = 200_000
 _ERRORS = "safelaunch"
 codecs.register_error(_ERRORS, _unencodable)
 
@@ -149,7 +145,6 @@ def main() -> None:
 
     0 success, 1 not succeeded, 2 usage, 3 refused, 4 a host, 5 internal, 130 Ctrl-C.
     """
-    gc.set_threshold(_GARBAGE)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=_ERRORS)
