@@ -49,6 +49,17 @@ def for_plan(
     return run.with_hosts(context, hosts)
 
 
+def for_services(context: CheckContext) -> list[tuple[str, CheckContext]]:
+    """Return the name of each service of a job, and the context in which it is checked."""
+    if context.resolved is None or context.plan is None:
+        return []
+    pairs = zip(context.resolved.services, context.plan.services, strict=True)
+    return [
+        (own.plan.name, for_plan(service.resolved, own.plan, context.environ))
+        for service, own in pairs
+    ]
+
+
 def for_hosts(
     names: Sequence[str],
     hosts: hosts_file.Hosts,

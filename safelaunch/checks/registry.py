@@ -27,6 +27,7 @@ QUICK = (
     "hardware.resources",
     "network.interfaces",
     "network.ports",
+    "network.services",
     "project.inputs",
     "project.outputs",
     "project.script",
@@ -65,6 +66,7 @@ class CheckResult(NamedTuple):
     evidence: str
     hint: str = ""
     source: str = ""
+    service: str | None = None  # of the job, that it is about; None: the job itself
 
 
 class Check(NamedTuple):

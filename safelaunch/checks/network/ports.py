@@ -211,12 +211,12 @@ def ports(host: HostContext) -> Iterator[Answer]:
         # without a listener it is closing, and servers may still bind it (SO_REUSEADDR)
         is_used = state.get("listens") is not False
         answer = fail if entry.required and is_used else warn
-        yield answer(f"port {entry.port} is {_usage(state)}; {entry.setting}", hint, entry.source)
+        yield answer(f"port {entry.port} is {usage(state)}; {entry.setting}", hint, entry.source)
     if free:
         yield ok(f"port {', '.join(free)} can be bound")
 
 
-def _usage(state: Mapping[str, Any]) -> str:
+def usage(state: Mapping[str, Any]) -> str:
     """Return which process uses a port."""
     holders = state.get("holders") or []
     if not holders:

@@ -13,6 +13,7 @@ import click
 from safelaunch.checks import machines, run
 from safelaunch.checks.run import HostReply
 from safelaunch.cli import plan_options as shared
+from safelaunch.cli.check.services import check_services
 from safelaunch.cli.output import print_check, print_json, say
 from safelaunch.cli.plan_text.plan import resolve_target
 from safelaunch.config.hosts_file import reader as hosts_file
@@ -97,7 +98,8 @@ def _check(
             engine_results, pool = cluster.ask(context, plan, own, path)
             if pool is None:
                 return _finish(engine_results, context, options)
-    answers = ask_checks.ask(context, SavedFacts(home, say), pool, deep=options["deep"])
+    saved = SavedFacts(home, say)
+    answers = ask_checks.ask(context, saved, pool, deep=options["deep"])
     has_host_errors = any(isinstance(answer, HostError) for answer in answers)
     if (
         pool is not None
@@ -111,6 +113,8 @@ def _check(
     if has_host_errors:
         ask_checks.add_hints(answers, home, options["hosts_path"], os.environ)
     results = [*engine_results, *machines.results(context, answers)]
+    if context.plan is not None and context.plan.services and not has_host_errors:
+        results += check_services(context, results, saved, pool, deep=options["deep"])
     code = _finish(results, context, options)
     if options["save"]:
         _save(home, path, context, answers)
@@ -128,10 +132,18 @@ def _has_cluster(context: CheckContext) -> bool:
 def _finish(results: Sequence[CheckResult], context: CheckContext, options: dict[str, Any]) -> int:
     """Print the results; return the exit code of the command."""
     if options["as_json"]:
-        print_json({"version": 1, "results": [result._asdict() for result in results]})
+        print_json({"version": 1, "results": [_result_json(result) for result in results]})
     else:
         _show(results, context, show_all=options["show_all"])
     return Refused.exit_code if any(result.status == "fail" for result in results) else 0
+
+
+def _result_json(result: CheckResult) -> dict[str, Any]:
+    """Return a result with `service` where it is about one."""
+    body = result._asdict()
+    if result.service is None:
+        del body["service"]
+    return body
 
 
 def _context(
@@ -219,11 +231,15 @@ def _show(results: Sequence[CheckResult], context: CheckContext, *, show_all: bo
     shown = [result for result in results if show_all or result.status in ("fail", "warn")]
     # with one machine all in one list: the most important may be about it, or about the job
     several = len(context.hosts) > 1
-    for group in dict.fromkeys(result.host for result in shown) if several else [None]:
+    groups = {result: (result.service, result.host if several else None) for result in shown}
+    for group in dict.fromkeys(groups.values()):
+        service, machine = group
         if several:
-            click.echo(f"{group or 'all hosts'}")
+            click.echo(f"{machine or 'all hosts'}")
+        if service is not None:
+            click.echo(f"service {service}")
         for result in shown:
-            if not several or result.host == group:
+            if groups[result] == group:
                 hint = result.hint
                 if show_all and result.source and result.status in ("fail", "warn"):
                     hint = f"{hint} ({result.source})" if hint else result.source
