@@ -154,7 +154,7 @@ def start_remote(
     plan, by = make_plan(resolved), caller(environ)
     names = list(dict.fromkeys(host.name for host in resolved.hosts))
 
-    def begin(lock: StartKey | None) -> RunAccess:
+    def start_on_hosts(lock: StartKey | None) -> RunAccess:
         waiting, own = plan, by
         if after or after_any:
             waiting, own = _after(plan, by, after, after_any, names)
@@ -165,9 +165,9 @@ def start_remote(
         return runs.open(start_prepared(prepared).run)
 
     if key is None:
-        return begin(None)
+        return start_on_hosts(None)
     with _once(key, plan, by, runs) as (lock, earlier):
-        return earlier or begin(lock)
+        return earlier or start_on_hosts(lock)
 
 
 def events(

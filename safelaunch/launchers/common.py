@@ -163,6 +163,11 @@ def port_number(text: str | None) -> int | None:
     return number if 0 < number < 1 << 16 else None
 
 
+def is_zero(text: str) -> bool:
+    """Whether a text is the whole number 0, in any way of writing it that `int` takes."""
+    return re.fullmatch(r"[+-]?0+", text) is not None
+
+
 def planned_value(env: Mapping[str, EnvVar], name: str) -> str | None:
     """Return the value of a planned variable; None if it has none, or only at the start."""
     var = env.get(name)

@@ -14,6 +14,7 @@ from safelaunch.errors import ConfigError
 from safelaunch.launchers import Command, FixedPort, Launch, Rendezvous, common
 from safelaunch.launchers.common import (
     for_elastic,
+    is_zero,
     master_addr,
     master_port,
     module_or_script,
@@ -101,7 +102,7 @@ def _count_processes(values: Mapping[str, str], flags: Collection[str]) -> dict[
     """Return the counts of a pasted line: accelerate counts the processes of all machines."""
     counts = {**values}
     is_single = "nodes" not in counts and not _STARTS_TORCHRUN & set(flags)
-    if is_single and counts.get("processes", "1").lstrip("+-").strip("0") == "":
+    if is_single and is_zero(counts.get("processes", "1")):
         counts["processes"] = "1"  # `--num_processes 0` is the program itself, as 1 is
     if "processes" in counts and "nodes" in counts:
         processes, nodes = counts["processes"], counts["nodes"]

@@ -14,6 +14,7 @@ import re
 from typing import TYPE_CHECKING
 
 from safelaunch.errors import ConfigError, did_you_mean
+from safelaunch.launchers.common import is_zero
 from safelaunch.launchers.flag_table import PASTED_LINE, LineFlag, Setting
 
 if TYPE_CHECKING:
@@ -204,14 +205,14 @@ def _processes(
             total, number = "1", top["distributed_type"]
         yield LineFlag("num_processes", (str(total),), number.origin)
     count = line.get("num_processes", "1")
-    is_zero = count.lstrip("+-").strip("0") == ""
-    if is_zero and kind != "NO":
+    has_none = is_zero(count)
+    if has_none and kind != "NO":
         raise ConfigError(
             f"`{count}` processes: accelerate fails with `distributed_type: {kind}` and none",
             where=PASTED_LINE,
             hint="--num_processes N, at least 1",
         )
-    if kind == "NO" and not on_cpu and count != "1" and not is_zero:
+    if kind == "NO" and not on_cpu and count != "1" and not has_none:
         raise ConfigError(
             f"accelerate starts one process with `distributed_type: NO`, not {count}",
             where=top["distributed_type"].origin,
