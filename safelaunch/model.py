@@ -948,6 +948,12 @@ class Plan:
     after: tuple[Dependency, ...] = ()  # what the first attempt waits for
     fan_out: FanOut | None = None  # the nodes are those of each part
 
+    @property
+    def queued_cards(self) -> int:
+        """How many cards of the machine's queue the job and its services want."""
+        plans = (self, *(service.plan for service in self.services))
+        return sum(plan.queue.count for plan in plans if plan.queue is not None)
+
 
 @dataclass(frozen=True, slots=True)
 class Merge:

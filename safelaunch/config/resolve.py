@@ -102,6 +102,12 @@ class Resolved(NamedTuple):
     services: tuple[ResolvedService, ...] = ()
     fan_out: FanOut | None = None
 
+    @property
+    def queued_cards(self) -> int:
+        """How many cards of the machine's queue the job and its services want."""
+        jobs = (self.job, *(service.resolved.job for service in self.services))
+        return sum(job.queue.count for job in jobs if job.queue is not None)
+
     def profile_of(self, host: Host) -> Profile | None:
         """Return the profile that applies to a host."""
         return self.profiles.get(host.name, self.profile)
@@ -285,10 +291,14 @@ def _services(
     from safelaunch.config.members.order import in_order
 
     services.check(values["services"], tree, resolved.job, resolved.hosts)
-    flags = resolved.flags._replace(sets=(), smoke=False, ladder=None, direct=False)
-    by_name = {}
+    flags = resolved.flags._replace(sets=(), smoke=False, ladder=None, direct=False, queue=False)
+    queue, by_name = resolved.job.queue, {}
     for name, keys in services.trees(tree):
         own = resolve(keys, flags, paths, default_name=name, job_file=resolved.job_file)
+        if queue is not None:
+            origin = resolved.job.origin("queue")
+            job = services.without_cards(own.job, own.profile, origin)
+            own = own._replace(job=job)
         own_keys = values["services"][name]
         with_ready = {**own_keys, "ready": services.readiness(own_keys)}
         by_name[name] = ResolvedService(own, with_ready)

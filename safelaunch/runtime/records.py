@@ -391,6 +391,16 @@ class ReadyCheck(Record):
     limit: float = 0.0  # seconds, from its start; then the run fails
 
 
+class CardRequest(Record):
+    """What a run takes of the cards (GPUs, NPUs) of its machine."""
+
+    kind: str = "cuda"  # cuda, rocm or npu
+    count: int = 0  # how many it waits for in the machine's queue
+    priority: int = 0  # who has a higher one goes first
+    environ: Mapping[str, str] = {}  # variables of its start that leave it only some of the cards
+    folder: str = ""  # folder of the claims of all users of the machine
+
+
 class ServiceSpec(Record):
     """A service of a job."""
 
@@ -400,6 +410,9 @@ class ServiceSpec(Record):
     port: Nullable[int] = None  # its port; null: a free one
     cwd: str = ""  # its working directory
     on_exit: str = "fail"  # fail: an end of it ends the attempt; ignore
+    cards: CardRequest | None = None  # cards that it has named, without a queue
+    queued: int = 0  # how many of the cards that its run waits for are its own
+    gpus: Sequence[str] = ()  # those, once the run has them
 
 
 class MergeSpec(Record):
@@ -540,16 +553,6 @@ class PulledFiles(Record):
     client: str = ""  # user@machine that has them
     files: int = 0  # how many
     time: float = 0.0  # seconds since 1970
-
-
-class CardRequest(Record):
-    """What a run takes of the cards (GPUs, NPUs) of its machine."""
-
-    kind: str = "cuda"  # cuda, rocm or npu
-    count: int = 0  # how many it waits for in the machine's queue
-    priority: int = 0  # who has a higher one goes first
-    environ: Mapping[str, str] = {}  # variables of its start that leave it only some of the cards
-    folder: str = ""  # folder of the claims of all users of the machine
 
 
 class CardClaim(Record):

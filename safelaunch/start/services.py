@@ -48,7 +48,12 @@ def with_services(
         files += own
         env |= start.words["env"]
         notes += [f"service {service.plan.name}: {note}" for note in start.notes]
-        specs.append(members.service_spec(service, start.run.cwd))
+        spec = members.service_spec(service, start.run.cwd)
+        # the supervisor gives it the folder of the claims, or cards out of those of the run
+        if service.plan.queue is None and start.run.gpus:
+            spec.cards = start.run.cards
+        start.run.cards = None
+        specs.append(spec)
     request.run.services = specs
     sizes = [[name, len(body)] for name, body in files]
     return request._replace(
@@ -67,10 +72,12 @@ def _service_request(
     facts = preflight.facts(node, report, job_facts[Slot.RUN_ID])
     folder = f"{job_facts[Slot.RUN_DIR]}/members/{plan.name}/node-0"
     words: list[Slot | LateValue] = [Slot.PORT, *late_words(plan)]
+    if plan.queue is not None:  # the run waits for its cards too
+        words.append(Slot.CARDS)
     late = late_values.placeholders(plan, job_facts[Slot.RUN_ID], words)
     facts |= {Slot.RUN_DIR: folder, **late}
     start = start_request(
-        replace(plan, log=None),
+        replace(plan, log=None, queue=None),
         facts,
         caller._replace(after=()),
         report.environ,

@@ -144,7 +144,7 @@ def _print_services(plan: Plan) -> None:
 def _print_queue(plan: Plan) -> None:
     if plan.queue is not None:
         priority = f" (priority {plan.queue.priority})" if plan.queue.priority else ""
-        cards = quantity(plan.queue.count, "free card")
+        cards = quantity(plan.queued_cards, "free card")
         click.echo(f"\nqueue: waits for {cards} of the machine{priority}")
 
 

@@ -103,8 +103,8 @@ def _on_host_of_group(
     if not members:
         hint = f"`groups: {{{group}: [gpu1, gpu2]}}` in the hosts file; one host: --host {group}"
         raise ConfigError(f"no group `{group}` in the hosts file", where="--group", hint=hint)
-    job = resolve_target(files, line, flags._replace(hosts=members[:1])).job
-    if job.queue is None:
+    resolved = resolve_target(files, line, flags._replace(hosts=members[:1]))
+    if resolved.job.queue is None:
         raise ConfigError("`--group` without `--queue`", hint="add --queue; or --host NAME")
     if shared.is_print_only(options):  # which asks no host
         say(f"note: as for the first host of {group}; a start takes the one that has room first")
@@ -112,7 +112,7 @@ def _on_host_of_group(
     from safelaunch.cli.start.targets.group import choose
 
     path = os.path.abspath(options["hosts_file"]) if options["hosts_file"] else None
-    return flags._replace(hosts=(choose(group, path, job.queue.count),))
+    return flags._replace(hosts=(choose(group, path, resolved.queued_cards),))
 
 
 def _only_job() -> str:

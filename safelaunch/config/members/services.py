@@ -10,14 +10,15 @@ from safelaunch.config.members.order import OrderCycle, in_order
 from safelaunch.config.members.presets import PRESETS, with_preset
 from safelaunch.config.schema.members.services import SERVICE
 from safelaunch.config.schema.members.words import LateWord, late_words
-from safelaunch.config.yaml_io.node import Node, leaves, overlay
+from safelaunch.config.yaml_io.node import Node, leaves, mapping, overlay
 from safelaunch.errors import ConfigError, did_you_mean
-from safelaunch.model import Ready
+from safelaunch.model import EnvVar, Ready
+from safelaunch.runtime.start.accelerators import ACCELERATORS, DEVICE_VARIABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from safelaunch.model import Host, Job
+    from safelaunch.model import Host, Job, Origin, Profile
 
 # keys of the job that hold for its services too, unless they say otherwise
 SHARED = frozenset((
@@ -37,6 +38,9 @@ def trees(tree: Node) -> list[tuple[str, Node]]:
     pairs = []
     for name, keys in items:
         job_keys = replace(keys, items=tuple(i for i in keys.items if i[0].text not in own))
+        gpus, queue = keys.get("gpus"), tree.get("queue")
+        if queue is not None and gpus is not None and not gpus.is_null:
+            job_keys = overlay(mapping({"queue": queue}, queue.origin), job_keys)
         preset = keys.get("preset")
         if preset is not None and not preset.is_null:
             job_keys = with_preset(name.text, job_keys, preset.text)
@@ -54,6 +58,19 @@ def readiness(keys: Mapping[str, Any]) -> Ready:
     return replace(ready, http=PRESETS[preset].http)
 
 
+def without_cards(job: Job, profile: Profile | None, origin: Origin) -> Job:
+    """Return the job of a service that asks for no cards, beside one that the queue gives some.
+
+    It sees none: any card may be another run's.
+    """
+    kind = "cuda" if profile is None else profile.accelerator
+    if job.queue is not None or kind == "cpu" or any(v.name in DEVICE_VARIABLES for v in job.env):
+        return job
+    why = "it asks for no cards of the queue"
+    hidden = EnvVar(ACCELERATORS[kind].devices, "", origin, why=why)
+    return replace(job, env=(*job.env, hidden))
+
+
 def check(
     services: Mapping[str, Mapping[str, Any]], tree: Node, job: Job, hosts: Sequence[Host]
 ) -> None:
@@ -63,9 +80,6 @@ def check(
         hint = "start the server in the job itself"
         raise ConfigError(f"`services` and --on {job.engine}", where=where, hint=hint)
     _check_container(job, hosts[0])
-    if job.queue is not None:
-        hint = "name the cards: `gpus: [0, 1]` in the job, `gpus: [2]` in the service"
-        raise ConfigError("`services` of a job with `queue`", where=where, hint=hint)
     if len(hosts) > 1:
         names = ", ".join(host.name for host in hosts)
         raise ConfigError(f"`services` of a job on {names}", where=where, hint="name one host")
@@ -81,7 +95,8 @@ def check(
             hint = ", ".join(f"{{services.{name}.{field}}}" for field in _FIELDS)
             raise ConfigError(f"a service has no `{field}`", where=origin, hint=hint)
     _check_ports(services, tree)
-    _check_gpus(tree)
+    if job.queue is None:  # which gives each others
+        _check_gpus(tree)
 
 
 def _check_container(job: Job, host: Host) -> None:

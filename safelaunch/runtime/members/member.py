@@ -15,6 +15,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from safelaunch.runtime.records import ServiceSpec
+
 GRACE = 15.0  # seconds between TERM and KILL
 PATIENCE = 30.0  # seconds, after the grace, for its supervisor to write the end
 PAUSE = 0.02
@@ -36,8 +38,11 @@ class Member:
         self.pid = 0  # of its supervisor; 0: it does not run
         self.start_time = 0
 
-    def start(self, values: Mapping[str, str]) -> None:
-        """Start its supervisor, with the values of the placeholders. Raises OSError, ValueError."""
+    def start(self, values: Mapping[str, str], service: ServiceSpec | None = None) -> None:
+        """Start its supervisor, with the values of the placeholders and the cards of a service.
+
+        Raises OSError, ValueError.
+        """
         run = RunRecord.read(self.dir)
         if run is None:
             raise OSError(f"no run.json in {self.dir}")
@@ -47,6 +52,9 @@ class Member:
         link = os.path.join(self.dir, top)
         if not os.path.lexists(link):
             os.symlink(os.path.join(self.run_dir, top), link)
+        if service is not None:
+            run.cards = service.cards
+            run.gpus = list(service.gpus) if service.queued else run.gpus
         run.hostname, run.created_at = os.uname().nodename, time.time()
         run.starter = processes.identity(os.getpid())
         run.foreground = os.getpid()  # it ends with this process, however that ends

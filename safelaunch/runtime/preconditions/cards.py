@@ -62,6 +62,7 @@ class FreeCards(Precondition):
         self._text = ""
         self._shown_at = 0.0
         self._words: list[str] = []
+        self._own_count = request.count - sum(service.queued for service in run.services)
 
     def poll(self) -> str:
         """Return which cards it waits for, and who has them; "" once it has them."""
@@ -84,7 +85,7 @@ class FreeCards(Precondition):
 
     def values(self) -> Mapping[str, str]:
         """Return the cards, as a variable such as CUDA_VISIBLE_DEVICES names them."""
-        return {"cards": ",".join(self._words)}
+        return {"cards": ",".join(self._words[: self._own_count])}
 
     def close(self) -> None:
         """Give the cards, or the place in the queue, to the next one."""
@@ -206,7 +207,10 @@ class FreeCards(Precondition):
     def _take(self, folder: int, cards: Sequence[MachineCard]) -> None:
         self._words = inventory.words(cards, self.request.environ)
         self._own().assign(folder, [card.key for card in cards], [card.word for card in cards])
-        self.run.gpus = [card.word for card in cards]
+        self.run.gpus = [card.word for card in cards[: self._own_count]]
+        at = self._own_count
+        for service in self.run.services:
+            service.gpus, at = self._words[at : at + service.queued], at + service.queued
         with contextlib.suppress(OSError):  # on a full disk `show` does without
             self.run.write(self.dir)
 

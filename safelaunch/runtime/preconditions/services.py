@@ -73,7 +73,8 @@ class ServiceProcess:
     def start(self, values: Mapping[str, str]) -> None:
         """Start it. Raises OSError, ValueError."""
         port = start_probe.free_port(self.seed + SEED // 2)
-        self.member.start({**values, "port": str(port or "")})
+        own = {"cards": ",".join(self.spec.gpus)} if self.spec.queued else {}
+        self.member.start({**values, **own, "port": str(port or "")}, self.spec)
         log = os.path.join(self.member.dir, "logs", "attempt-1", "combined.log")
         check = self.spec.ready.copy()
         check.command = [_with_values(word, values) for word in check.command]

@@ -66,7 +66,8 @@ def start(
     node_dir = run_dir.node_dir(run.id, run.node, home)
     if not os.path.isdir(run.cwd):
         raise FileNotFoundError(errno.ENOENT, "the working directory does not exist", run.cwd)
-    for request_ in (run.queue, run.cards):
+    cards_of_services = (service.cards for service in run.services)
+    for request_ in (run.queue, run.cards, *cards_of_services):
         if request_ is not None:
             request_.folder = folder_path(environ)
     environ = without_own(environ)

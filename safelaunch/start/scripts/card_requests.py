@@ -36,6 +36,6 @@ def requests(
     }
     queue = plan.queue
     request = CardRequest(
-        kind=queue.kind, count=queue.count, priority=queue.priority, environ=inherited
+        kind=queue.kind, count=plan.queued_cards, priority=queue.priority, environ=inherited
     )
     return request, None

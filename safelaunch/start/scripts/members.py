@@ -48,4 +48,5 @@ def service_spec(service: Service, cwd: str) -> ServiceSpec:
         port=service.port,
         cwd=cwd,
         on_exit=service.on_exit,
+        queued=0 if service.plan.queue is None else service.plan.queue.count,
     )
