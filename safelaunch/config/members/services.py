@@ -61,10 +61,14 @@ def readiness(keys: Mapping[str, Any]) -> Ready:
 def without_cards(job: Job, profile: Profile | None, origin: Origin) -> Job:
     """Return the job of a service that asks for no cards, beside one that the queue gives some.
 
-    It sees none: any card may be another run's.
+    It sees none: any card may be another run's. Raises ConfigError where it names some itself.
     """
     kind = "cuda" if profile is None else profile.accelerator
-    if job.queue is not None or kind == "cpu" or any(v.name in DEVICE_VARIABLES for v in job.env):
+    own = next((var for var in job.env if var.name in DEVICE_VARIABLES), None)
+    if own is not None and own.value:
+        what = f"`{own.name}` of a service and `queue`, which chooses the cards"
+        raise ConfigError(what, where=own.origin, hint="gpus: N in the service")
+    if job.queue is not None or own is not None or kind == "cpu":
         return job
     why = "it asks for no cards of the queue"
     hidden = EnvVar(ACCELERATORS[kind].devices, "", origin, why=why)

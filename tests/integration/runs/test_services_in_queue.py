@@ -94,6 +94,10 @@ def test_a_dry_run_says_how_many_cards_the_queue_has_to_give(lab: Place) -> None
     [
         ({"gpus": [2]}, "`queue` and `gpus: [2]`: the queue chooses the cards"),
         ({"queue": True, "gpus": 1}, "`queue` of a service"),
+        (
+            {"env": {"CUDA_VISIBLE_DEVICES": "2"}},
+            "`CUDA_VISIBLE_DEVICES` of a service and `queue`, which chooses the cards",
+        ),
     ],
 )
 def test_cards_of_a_service_that_the_queue_cannot_give_are_refused(
