@@ -133,7 +133,9 @@ def _inputs(step: Step, steps: Mapping[str, Step]) -> tuple[str, ...]:
         before |= {other.name: other for other in new}
         new = [steps[name] for other in new for name in other.after if name not in before]
     used = []
-    for _, node, match in late_words(step.tree, STEP_OUTPUT):
+    services = step.tree.get("services")
+    trees = [step.tree, *(keys for _, keys in (services.items if services is not None else ()))]
+    for _, node, match in (word for tree in trees for word in late_words(tree, STEP_OUTPUT)):
         text = match[1]
         name, _, output = text.partition(".")
         if name not in steps:

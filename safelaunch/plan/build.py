@@ -38,7 +38,12 @@ from safelaunch.plan import direct, evidence, gates
 from safelaunch.plan import warnings as plan_warnings
 from safelaunch.plan.ending import for_host
 from safelaunch.plan.fingerprint import fingerprint
-from safelaunch.plan.members.words import late_values, map_words, with_late_values
+from safelaunch.plan.members.words import (
+    late_values,
+    map_words,
+    with_late_values,
+    with_step_outputs,
+)
 from safelaunch.runtime.start.accelerators import ACCELERATORS
 
 if TYPE_CHECKING:
@@ -181,8 +186,10 @@ def move_project(plan: Plan, resolved: Resolved, folders: Sequence[str]) -> Plan
     if plan.engine is not None:
         folders = [folders[0]] * len(resolved.hosts)  # its nodes share the login node's
     moved = make_plan(_in_folders(resolved, folders))
-    if any(late.value.startswith("steps.") for late in late_values(plan)):
-        moved = with_late_values(moved, "steps")  # as step_plan does
+    plans = (plan, *(service.plan for service in plan.services))
+    late = (late for own in plans for late in late_values(own))
+    if any(word.value.startswith("steps.") for word in late):
+        moved = with_step_outputs(moved)  # as step_plan does
     if any(node.fresh_argv is not None for node in plan.nodes):
         moved = resume(moved, plan.resumes, plan.expected)
     return replace(plan, nodes=moved.nodes, services=moved.services)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from safelaunch.errors import ConfigError
 from safelaunch.model import Dependency
 from safelaunch.plan.build import make_plan
-from safelaunch.plan.members.words import with_late_values
+from safelaunch.plan.members.words import with_step_outputs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def step_plan(step: ResolvedStep, runs: Mapping[str, str]) -> Plan:
     """Return the plan of a step; `runs` are the names or ids of the earlier ones."""
-    plan = with_late_values(make_plan(step.resolved), "steps")
+    plan = with_step_outputs(make_plan(step.resolved))
     plan = replace(plan, after=tuple(Dependency(runs[name]) for name in step.after))
     check_dependencies(plan)
     return plan

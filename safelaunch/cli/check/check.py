@@ -21,7 +21,7 @@ from safelaunch.config.resolve import Flags, SeveralJobs, resolve_steps
 from safelaunch.errors import ConfigError, HostError, Refused
 from safelaunch.hostfacts.saved import SavedFacts
 from safelaunch.plan.build import make_plan
-from safelaunch.plan.members.words import with_late_values
+from safelaunch.plan.members.words import with_step_outputs
 from safelaunch.remote.hosts import ask_checks
 from safelaunch.runs import store
 from safelaunch.runtime.units import quantity
@@ -184,7 +184,7 @@ def _context(
         resolved = _resolve(files, line, flags, step)
     plan = make_plan(resolved)
     if step:
-        plan = with_late_values(plan, "steps")
+        plan = with_step_outputs(plan)
     return machines.for_plan(resolved, plan, os.environ)
 
 

@@ -73,6 +73,12 @@ def with_late_values(plan: Plan, *kinds: str) -> Plan:
     return replace(plan, nodes=tuple(map_words(node, late) for node in plan.nodes))
 
 
+def with_step_outputs(plan: Plan) -> Plan:
+    """Return the plan of a step and its services with a late value for each earlier output."""
+    services = (replace(s, plan=with_late_values(s.plan, "steps")) for s in plan.services)
+    return replace(with_late_values(plan, "steps"), services=tuple(services))
+
+
 def late_values(plan: Plan) -> list[LateValue]:
     """Return the late values in the words of a plan, each once."""
     late: dict[LateValue, None] = {}

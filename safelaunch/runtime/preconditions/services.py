@@ -8,8 +8,8 @@ import time
 from safelaunch.runtime.failure import log_tails
 from safelaunch.runtime.members.member import Member
 from safelaunch.runtime.members.ready_checks import Readiness
-from safelaunch.runtime.preconditions import Precondition, PreconditionFailed
-from safelaunch.runtime.records import Failure, ServiceStatus
+from safelaunch.runtime.preconditions import Precondition, PreconditionFailed, earlier_runs
+from safelaunch.runtime.records import Failure, RunRecord, ServiceStatus
 from safelaunch.runtime.start import start_probe
 from safelaunch.runtime.units import duration
 
@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from safelaunch.runtime.records import RunRecord, ServiceSpec
+    from safelaunch.runtime.records import ServiceSpec
 
 PORT_CLASS = "port-in-use"
 CLASS = "service-failed"  # failure class of a job that lost a service whose own is not known
@@ -148,6 +148,8 @@ class Services(Precondition):
     PAUSE = 0.1
 
     def __init__(self, run: RunRecord, node_dir: str, umask: int) -> None:
+        self.run = run
+        self.runs_folder = os.path.dirname(os.path.dirname(node_dir))
         # by chance: in two containers with one network the pids of supervisors are often the same
         seed = int.from_bytes(os.urandom(4), "big")
         self.services = [
@@ -172,8 +174,10 @@ class Services(Precondition):
         return "; ".join(self._waits())
 
     def _start(self, service: ServiceProcess) -> None:
+        record = RunRecord.read(service.member.dir) or RunRecord()
+        steps = earlier_runs.outputs(self.run, self.runs_folder, record.placeholders)
         try:
-            service.start(self.values())
+            service.start({**steps, **self.values()})
         except (OSError, ValueError) as e:
             what = f"service {service.name} cannot be started: {e}"
             raise PreconditionFailed(Failure(version=1, what=what, class_name=CLASS)) from e

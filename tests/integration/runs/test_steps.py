@@ -70,6 +70,41 @@ def test_each_step_begins_after_the_one_before_with_its_outputs(place: Place) ->
     assert [run["id"] for run in place.json("ps")["runs"]] == ids
 
 
+def test_a_service_of_a_later_step_has_the_outputs_of_earlier_ones(place: Place) -> None:
+    serve = "echo serves $0 in $LOGGED; exec sleep 600"
+    server = {
+        "launcher": "command",
+        "command": ["bash", "-c", serve, "{steps.train.checkpoint}"],
+        "ready": {"log": "^serves "},
+    }
+    steps = {
+        "train": {"script": "train.py", "recovery": {"checkpoint": "out/step-*"}},
+        "evaluate": {
+            "script": "evaluate.py",
+            "env": {"LOGGED": "{steps.train.run_dir}"},
+            "services": {"server": server},
+        },
+    }
+    started = place.json("run", _steps(place, steps=steps))
+    train, evaluate = (step["id"] for step in started["steps"])
+    assert _states(place.json("wait", "demo")) == ["succeeded"] * 2
+    line = f"serves {place.project}/out/step-3 in {place.node(train)}\n"
+    assert line in place.cli("logs", evaluate, "--service", "server").stdout
+    again = place.json("rerun", evaluate)["id"]
+    assert place.json("wait", again)["state"] == "succeeded"
+    assert line in place.cli("logs", again, "--service", "server").stdout
+
+
+def test_a_service_may_name_outputs_of_earlier_steps_alone(place: Place) -> None:
+    server = {"launcher": "command", "command": ["serve", "{steps.evaluate.log}"]}
+    steps = {
+        "train": {"script": "train.py", "services": {"server": server}},
+        "evaluate": {"script": "evaluate.py"},
+    }
+    refused = place.cli("run", "--dry-run", _steps(place, steps=steps), code=2).stderr
+    assert "`{steps.evaluate.log}`: `train` does not wait for `evaluate`" in refused
+
+
 def test_a_rerun_of_the_group_goes_on_from_the_step_that_failed(place: Place) -> None:
     job = _steps(place)
     place.write("export.py", "raise SystemExit(3)")
