@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from safelaunch.errors import ConfigError
-from safelaunch.model import FanOut, Slot
+from safelaunch.model import FanOut, LateValue, Slot
 from safelaunch.plan.members.words import late_values as late_words
 from safelaunch.runtime import PLACE
 from safelaunch.runtime.parts import TEMPLATE, expand
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from safelaunch.start.run_files import StartRequest
 
 SCRIPT = "launch.sh"
+_FILES = (LateValue("shard.input"), LateValue("shard.output"))  # in the folder of the run
 
 
 def spec_of(fan_out: FanOut, cwd: str) -> FanOutSpec:
@@ -73,7 +74,8 @@ def with_parts(
             hint="let the program find the output of the earlier step by its own path",
         )
     run_dir = job_facts[Slot.RUN_DIR]
-    late = late_values.placeholders(plan, job_facts[Slot.RUN_ID], [Slot.PORT, Slot.RUN_DIR, *words])
+    slots: list[Slot | LateValue] = [Slot.PORT, Slot.RUN_DIR, *words]
+    late = late_values.placeholders(plan, job_facts[Slot.RUN_ID], slots, [Slot.RUN_DIR, *_FILES])
     part = start_request(
         replace(plan, log=None, services=(), fan_out=None),
         {**job_facts, **late},

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, cast
 
 from safelaunch.model import Slot
 from safelaunch.plan.members.words import late_values
+from safelaunch.script import quoted_placeholder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from safelaunch.model import LateValue, Plan
 
@@ -32,8 +33,16 @@ def of_waiting(plan: Plan, run_id: str, *, waits: bool) -> dict[Slot, str]:
     return placeholders(plan, run_id, [*slots, *words])
 
 
-def placeholders(plan: Plan, run_id: str, slots: Iterable[Slot | LateValue]) -> dict[Slot, str]:
-    """Return what stands for the values: a plain word, quoted as the values are."""
+def placeholders(
+    plan: Plan,
+    run_id: str,
+    slots: Iterable[Slot | LateValue],
+    paths: Collection[Slot | LateValue] = (),
+) -> dict[Slot, str]:
+    """Return what stands for the values: a plain word, quoted as the values are.
+
+    For `paths`, which may have blanks, it is a text that is always put into quotes.
+    """
     text, number = repr(plan.nodes), zlib.crc32(run_id.encode())
     while f"{number:08x}" in text:
         number += 1
@@ -42,5 +51,9 @@ def placeholders(plan: Plan, run_id: str, slots: Iterable[Slot | LateValue]) -> 
         slot: slot.value.replace("-", "") if isinstance(slot, Slot) else slot.value
         for slot in slots
     }
-    texts = {slot: f"safelaunch{name}{number:08x}" for slot, name in names.items()}
+    texts = {
+        slot: quoted_placeholder(name) if slot in paths else f"safelaunch{name}"
+        for slot, name in names.items()
+    }
+    texts = {slot: f"{name}{number:08x}" for slot, name in texts.items()}
     return cast("dict[Slot, str]", texts)  # a late value is bound as a slot is

@@ -113,6 +113,16 @@ def test_a_killed_coordinator_leaves_nothing_and_a_rerun_does_the_rest(place: Pl
     assert len(manifest.read(str(place.node(again)))) == 3
 
 
+def test_the_folder_of_the_runs_may_have_blanks_in_its_name(place: Place) -> None:
+    place.home = place.root / "my runs (é)"
+    place.env["SAFELAUNCH_HOME"] = str(place.home)
+    place.write("mended", "")
+    run = place.start(_score_job(place))
+    shown = place.json("wait", run)
+    assert (shown["state"], len(shown["parts"])) == ("succeeded", 4)
+    assert len((place.project / "scores.jsonl").read_text().splitlines()) == 10
+
+
 def test_each_combination_of_values_is_a_part(place: Place) -> None:
     program = "import sys\nprint('values', sys.argv[2], sys.argv[4])\n"
     args = {"lr": "{matrix.lr}", "seed": "{matrix.seed}"}
