@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kills import tests
 from rows import Row
+from timing import cost
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +39,7 @@ def parts() -> Iterator[Row]:
     with tempfile.TemporaryDirectory(prefix="safelaunch-bench-") as folder:
         place = workspace.Place(Path(folder))
         job = place.shell(f"sleep {SECONDS}", shards=PARTS, at_once=AT_ONCE)
-        took = place.ended(place.start(job), 3600.0)["elapsed"]
+        took, cpu = _watched(place, place.start(job))
         place.close()
     each = took / PARTS - SECONDS / AT_ONCE
     yield Row(
@@ -45,6 +48,12 @@ def parts() -> Iterator[Row]:
         f"{each:.3f} s ({took:.0f} s in all)",
         f"<= {OVERHEAD:g} s",
         each <= OVERHEAD,
+    )
+    yield Row(
+        "processor time of it for each part (of that `bash -c 'sleep ...'` alone)",
+        f"{cpu / PARTS:.3f} s ({_bare():.3f} s)",
+        "-",
+        True,
     )
     with tempfile.TemporaryDirectory(prefix="safelaunch-bench-") as folder:
         place = workspace.Place(Path(folder))
@@ -57,6 +66,31 @@ def parts() -> Iterator[Row]:
         f"<= {READY:g} s",
         middle <= READY,
     )
+
+
+def _watched(place: Any, run: str) -> tuple[float, float]:
+    """Return how long a run took, and the processor time of its coordinator and all its parts."""
+    coordinator = place.status(run)["launcher"]["pid"]
+    cpu = 0.0
+    while (status := place.status(run))["state"] == "running":
+        cpu = max(cpu, _processor_time(coordinator))
+        time.sleep(0.05)
+    return status["elapsed"], cpu
+
+
+def _processor_time(pid: int) -> float:
+    """Return the seconds of a process and of all that it has waited for; 0 once it has ended."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except OSError:
+        return 0.0
+    # utime, stime, and those of children (proc(5))
+    return sum(map(int, text.rpartition(")")[2].split()[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def _bare() -> float:
+    """Return the processor time of the program of a part alone, the mean of 50."""
+    return sum(cost(["bash", "-c", f"sleep {SECONDS}"]).cpu for _ in range(50)) / 50
 
 
 def _wait(place: Any) -> float:
