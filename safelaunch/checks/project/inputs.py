@@ -203,11 +203,25 @@ def _input_questions(host: HostContext) -> Iterator[Question]:
         yield ("path", entry.path)
         if job_paths.is_glob(entry.path):
             yield ("glob", entry.path)
+    over = _divided_file(host)
+    if over is not None:
+        yield ("path", over)
+
+
+def _divided_file(host: HostContext) -> str | None:
+    """Return the file that is divided among the parts of the job."""
+    plan = host.context.plan
+    return None if plan is None or plan.fan_out is None else plan.fan_out.over
 
 
 @check("inputs", asks=_input_questions, quick=True)
 def inputs(host: HostContext) -> Iterator[Answer]:
-    """Whether the paths of `inputs:` exist; a glob must match exactly one."""
+    """Whether the paths of `inputs:` exist, of a glob exactly one, and that of `shards.over`."""
+    over = _divided_file(host)
+    if over is not None and job_paths.answer(host, "path", over)["kind"] != "file":
+        # no failure: with `--after`, or as a step, an earlier run may write it
+        what = f"`shards.over` ({host.job.origin('shards')}): there is no file {over}"
+        yield warn(what, how_to_provide(host, over))
     existing: list[str] = []
     wrong: list[Answer] = []
     for entry in host.job.inputs:

@@ -37,7 +37,11 @@ def items(file: BinaryIO, form: str) -> Iterator[bytes]:
 
 def divide(path: str, form: str, targets: Sequence[str]) -> list[str]:
     """Write the pieces of a file to `targets`; return their SHA-256. Raises OSError, PartsError."""
-    with open(path, "rb") as file:
+    try:
+        file = open(path, "rb")  # noqa: SIM115 - closed below
+    except OSError as e:
+        raise PartsError(f"{path} cannot be read: {e.strerror}") from e
+    with file:
         total = sum(1 for _ in items(file, form)) - (form == "csv")
     if total < 1:
         raise PartsError(f"{path} is empty: there is nothing to divide")

@@ -300,6 +300,17 @@ def test_a_file_here_and_on_the_host_is_one(project: Project, root: str) -> None
     )
 
 
+def test_a_file_that_parts_divide_is_missed_before_the_start(project: Project) -> None:
+    job = "launcher: python\nscript: train.py\nargs: {in: '{shard.input}'}\n"
+    job += "shards: {over: data/rows.csv, parts: 2}\n"
+    for context in (local_context(project, job, is_quick=True), remote_context(project, job)):
+        result = result_of(context, "inputs")
+        assert result.status == "warn"
+        assert "`shards.over` (job.yaml:4:9): there is no file data/rows.csv" in result.evidence
+    project.write("", "data/rows.csv")
+    assert results_of(local_context(project, job, is_quick=True), "inputs") == []
+
+
 def test_a_path_of_the_host_is_looked_for_there(project: Project) -> None:
     job = TORCHRUN + "inputs: [/data/c4.bin]\n"
     result = result_of(remote_context(project, job), "inputs")

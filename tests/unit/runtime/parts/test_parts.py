@@ -22,6 +22,11 @@ def _divided(folder: Path, text: str, form: str, count: int) -> list[str]:
     return targets
 
 
+def test_an_input_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(PartsError, match="cannot be read: No such file or directory"):
+        pieces.divide(str(tmp_path / "rows.txt"), "lines", [str(tmp_path / "0")])
+
+
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
 def test_joined_pieces_are_the_input(tmp_path: Path, form: str, count: int) -> None:
