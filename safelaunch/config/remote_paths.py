@@ -42,6 +42,8 @@ def check(tree: Node, paths: Paths) -> None:
                 where=node.origin,
                 hint="write it relative to `workdir`",
             )
+        if paths.is_inside(base):
+            _check_inside(key, node, os.path.normpath(os.path.join(base, node.text)), paths)
 
 
 def _files_of_parts(tree: Node) -> Iterator[tuple[str, Node]]:

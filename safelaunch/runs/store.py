@@ -228,7 +228,7 @@ def part_counts(run: Run) -> tuple[int, int] | None:
     spec = FanOutSpec.read(run.node_dir)
     if spec is None:
         return None
-    return manifest.count_done(manifest.read(run.node_dir)), expand.part_count(spec)
+    return manifest.count_done(manifest.read_lines(run.node_dir)), expand.part_count(spec)
 
 
 def clock_offset(run: Run) -> float:

@@ -156,7 +156,7 @@ def _add_parts(node: NodeView, node_dir: str, position: int | None) -> None:
     except PartsError:
         return
     lines = manifest.read_lines(node_dir)
-    node.parts_done = manifest.count_done(manifest.parse(lines))
+    node.parts_done = manifest.count_done(lines)
     node.parts_size = len(lines)
     if position is not None:
         node.parts_from = position

@@ -10,9 +10,8 @@ import os
 
 from safelaunch.runtime.records import PartEnd
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+# in a line of `add`; the quotes of a text in it are escaped
+_SUCCEEDED = b'"state": "succeeded"'
 
 
 def add(node_dir: str, end: PartEnd) -> None:
@@ -31,13 +30,8 @@ def add(node_dir: str, end: PartEnd) -> None:
 
 def read(node_dir: str) -> dict[int, PartEnd]:
     """Return the newest end of each part that has ended, by its number."""
-    return parse(read_lines(node_dir))
-
-
-def parse(lines: bytes) -> dict[int, PartEnd]:
-    """Return the newest end of each part in lines of the file, by its number."""
     ends: dict[int, PartEnd] = {}
-    for line in lines.splitlines():
+    for line in read_lines(node_dir).splitlines():
         try:
             data = json.loads(line.decode("utf-8", "replace"))
         except ValueError:
@@ -62,9 +56,12 @@ def whole_lines(data: bytes) -> bytes:
     return data[: data.rfind(b"\n") + 1]
 
 
-def count_done(ends: Mapping[int, PartEnd]) -> int:
-    """Return how many parts have succeeded."""
-    return sum(end.state == "succeeded" for end in ends.values())
+def count_done(lines: bytes) -> int:
+    """Return how many parts have succeeded, by lines of the file, of which a part has one.
+
+    Clients ask again and again: to parse ten thousand lines takes a tenth of a second.
+    """
+    return lines.count(_SUCCEEDED)
 
 
 def is_done(end: PartEnd | None, words: dict[str, str], digest: str) -> bool:

@@ -136,6 +136,7 @@ def test_parts_run_outside_of_the_container_of_a_host_where_the_job_says_so(
         ("{over: 'C:\\a.txt', parts: 2}", "`C:\\a.txt` in `shards.over` is a Windows path"),
         ("{over: 'data\\a.txt', parts: 2}", "`data\\a.txt` in `shards.over` has a backslash"),
         ("{over: PROJECT/a.txt, parts: 2}", "PROJECT/a.txt` in `shards.over` is a path of this"),
+        ("{over: ../a.txt, parts: 2}", "`../a.txt` in `shards.over` leads out of the project"),
         ("{parts: 2, merge: PROJECT/b.txt}", "PROJECT/b.txt` in `shards.merge` is a path of"),
         ("{parts: 2, merge: {output: PROJECT/b.txt}}", "PROJECT/b.txt` in `shards.merge` is"),
     ],

@@ -130,6 +130,16 @@ def test_a_line_that_a_kill_has_cut_short_does_not_hide_later_ones(tmp_path: Pat
     }
 
 
+def test_parts_that_have_succeeded_are_counted_whatever_the_cause_of_another_says(
+    tmp_path: Path,
+) -> None:
+    ends = [PartEnd(part=part, state="succeeded", words={"a": "succeeded"}) for part in range(3)]
+    for end in (*ends, PartEnd(part=3, state="failed", cause='"state": "succeeded"')):
+        manifest.add(str(tmp_path), end)
+    assert manifest.count_done(manifest.read_lines(str(tmp_path))) == 3
+    assert len(manifest.read(str(tmp_path))) == 4
+
+
 def test_a_part_is_done_only_with_the_same_values_and_input() -> None:
     end = PartEnd(part=0, state="succeeded", words={"matrix.lr": "1"}, input_sha256="ab")
     assert manifest.is_done(end, {"matrix.lr": "1"}, "ab")
