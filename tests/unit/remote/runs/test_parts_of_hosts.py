@@ -55,11 +55,11 @@ def test_thousands_of_ends_come_with_several_answers_and_none_of_them_twice(
     run.status()
     assert len(manifest.read(run.record.node_dir)) == COUNT - 1
     assert store.part_counts(run.record) == (1999, COUNT)
-    asked = pool.requests.count(("gpu1", "runs.runs"))
-    assert asked > 1
+    questions = pool.requests.count(("gpu1", "runs.runs"))
+    assert questions > 1
     _end(node_dir, range(COUNT - 1, COUNT))
     run.status()
-    assert pool.requests.count(("gpu1", "runs.runs")) == asked + 1
+    assert pool.requests.count(("gpu1", "runs.runs")) == questions + 1
     assert manifest.read_lines(run.record.node_dir) == manifest.read_lines(node_dir)
 
 
@@ -76,15 +76,15 @@ def test_a_host_that_has_always_more_ends_is_not_asked_for_ever(
     class Endless:
         """Sends a line at whatever position it is asked for."""
 
-        asked = 0
+        count = 0
 
         def __getitem__(self, key: str) -> object:
             assert key == "runs"
-            self.asked += 1
+            self.count += 1
             position = mirror.parts_position(run.record.node_dir)
             more = {"parts_from": position, "parts": '{"part": 0}\n'}
             return {RUN_ID: {"0": {**answer, **more}}}
 
     pool.answers["gpu1"] = endless = Endless()
     assert run.status().state == "running"
-    assert 1 < endless.asked < 1000
+    assert 1 < endless.count < 1000
