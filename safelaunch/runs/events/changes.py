@@ -117,10 +117,11 @@ def _progress_of_status(mark: Mark, view: RunView) -> Iterator[Step]:
     status = view.status
     attempts = status.attempts
     state = status.state
-    if attempts and state in run_state.ENDED and mark.state in ("", "pending"):
+    has_new = len(attempts) > mark.starts
+    if has_new and state in run_state.ENDED and mark.state in ("", "pending"):
         state = "running"  # it was, in between
     if state != mark.state and not (view.is_over and state != "running"):
-        yield _state(mark.state, state, view)
+        yield _state(mark, state, view)
     for index in range(min(mark.ends, len(attempts)), len(attempts)):
         attempt = attempts[index]
         if index >= mark.starts:
@@ -134,10 +135,15 @@ def _progress_of_status(mark: Mark, view: RunView) -> Iterator[Step]:
     yield from _warnings(mark, view)
 
 
-def _state(before: str, state: str, view: RunView) -> Step:
-    status = view.status
-    moment = status.started_at if state == "running" and before in ("", "pending") else None
-    if state == "pending":
+def _state(mark: Mark, state: str, view: RunView) -> Step:
+    status, before = view.status, mark.state
+    moment = None
+    if state == "running" and before in ("", "pending"):
+        moment = status.started_at
+        if mark.starts:  # an engine had queued it again
+            attempts = status.attempts[mark.starts : mark.starts + 1]
+            moment = attempts[0].started_at if attempts else None
+    elif state == "pending" and not before:
         moment = status.created_at
     line: Line = {"event": "state", "state": state, "before": before or None}
     if state == status.state and status.reason:

@@ -147,7 +147,8 @@ def _status(folder: str, number: int, own: Status | None) -> Status:
     if own is not None:
         return own.copy()
     run = RunRecord.read(os.path.join(folder, f"node-{number}")) or RunRecord()
-    return Status(version=1, id=os.path.basename(folder), name=run.name, state="pending")
+    name, created = os.path.basename(folder), run.created_at
+    return Status(version=1, id=name, name=run.name, state="pending", created_at=created)
 
 
 def _shown(status: Status, own: Status | None, word: Meaning) -> Status:

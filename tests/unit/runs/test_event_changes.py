@@ -202,3 +202,26 @@ def test_the_cursor_of_all_runs_forgets_those_that_ended_long_ago() -> None:
     old = "old-20260101-000000-abcd"
     runs = {RUN: ended, old: live, LATER: ended}
     assert set(Cursor(runs).with_horizon("20260101-120000").runs) == {old, LATER}
+
+
+def queued_again(state: str, **status: Any) -> RunView:
+    """Return a run whose first attempt an engine has ended, to queue the job again."""
+    whole = running("stopped", created_at=1.0, **status)
+    whole.attempts, whole.state = whole.attempts[:1], state
+    return RunView(whole, is_over=state == "stopped", now=17.0)
+
+
+def test_a_run_that_is_queued_again_has_the_times_of_its_second_life() -> None:
+    views = (RunView(running()), queued_again("pending"), RunView(running("stopped"), now=30.0))
+    states = [line for line in lines(PENDING, *views) if line["event"] == "state"]
+    assert [(line["state"], line["time"]) for line in states] == [
+        *[("pending", 1.0), ("running", 10.0)],
+        *[("pending", 17.0), ("running", 20.0)],
+    ]
+
+
+def test_a_run_that_is_cancelled_while_it_is_queued_again_was_not_running_again() -> None:
+    end = queued_again("stopped", ended_at=40.0)
+    received = lines(RunView(running()), queued_again("pending"), end)
+    states = [line.get("state") for line in received if line["event"] in ("state", "end")]
+    assert states == ["running", "pending", "stopped"]
