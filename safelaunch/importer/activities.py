@@ -44,8 +44,8 @@ _DOWNLOADS = (
 )
 _SHOWING = (
     r"(echo|printf|clear|sleep|date|ls|cat|which|hostname|pwd|nvidia-smi|free|df|du|env|id"
-    r"|printenv|whoami|uname|tput|stty|nvcc|git (log|status|rev-parse|describe)|tree|wc|head"
-    r"|tail|sync|column|nproc|lscpu|ip|ifconfig|uptime|history)\b"
+    r"|printenv|compgen|whoami|uname|tput|stty|nvcc|git (log|status|rev-parse|describe)|tree|wc"
+    r"|head|tail|sync|column|nproc|lscpu|ip|ifconfig|uptime|history)\b"
 )
 _ACTIONS: tuple[tuple[str, str, str], ...] = (
     (_INSTALLS, _PACKAGES, _ONCE),

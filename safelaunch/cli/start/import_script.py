@@ -13,6 +13,7 @@ from safelaunch.cli.output import print_json, report, say, style
 from safelaunch.cli.plan_options import LineCommand, pasted_line
 from safelaunch.config.write_job import job_yaml, relocated
 from safelaunch.errors import ConfigError, SafelaunchError
+from safelaunch.importer.findings import MissingFolder
 from safelaunch.importer.jobs import make_job
 from safelaunch.importer.shell.interpreter import follow
 from safelaunch.importer.state import NAME, ScriptCaller
@@ -128,6 +129,8 @@ def _refusal(
         )
     if others:
         where = f"{script}:{others[0].line}"
+        if isinstance(others[0], MissingFolder):
+            again = f"mkdir -p {shlex.quote(others[0].target)}, or import it where that folder is"
         return ConfigError(f"a launch depends on {others[0].reason}", where=where, hint=again)
     if stop is not None:
         hint = stop.hint or again

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, NamedTuple
 
-from safelaunch.importer.activities import ASSUMED, USER
+from safelaunch.importer import environment_names
+from safelaunch.importer.activities import ASSUMED, SETUP, USER
 from safelaunch.importer.findings import Stop, Unresolved, UnresolvedFile
 from safelaunch.importer.shell import conditions, effects, environments, launches
 from safelaunch.importer.shell.builtins import Break, Exit
@@ -255,9 +256,12 @@ def _apply_to_folders(effect: effects.Effects, why: Unresolved, state: State) ->
         state.writers.add("a branch")
     for call in effect.folders:
         with contextlib.suppress(Unresolved, Stop):  # else they are taken as not there
-            arguments = call.children("Args")[1:]
+            arguments = call.children("Args")
             words = [item for word in arguments for item in expansion.fields(word, state)]
-            launches.make_folders(words, state)
+            if words[0] == "mkdir":
+                launches.make_folders(words[1:], state)
+            else:
+                launches.clone_folder(words, state)
 
 
 def if_clause(follower: Follower, command: SyntaxNode, state: State) -> None:
@@ -347,6 +351,10 @@ def for_clause(follower: Follower, command: SyntaxNode, state: State) -> None:
     outer, state.loop = state.loop, state.loop or command.line
     try:
         if loop.kind == "WordIter":
+            names = environment_names.loop(loop, body, loop.text("Name"))
+            if names is not None:
+                _unset_names(follower, names, state)
+                return
             items = _items(loop, state)
             _for_words(follower, loop.text("Name"), items, body, state)
         else:
@@ -356,6 +364,13 @@ def for_clause(follower: Follower, command: SyntaxNode, state: State) -> None:
         _undecided_loop(follower, command, state, e.why)
     finally:
         state.loop = outer
+
+
+def _unset_names(follower: Follower, names: environment_names.UnsetNames, state: State) -> None:
+    """Unset variables of the caller, which only a start knows, at the start."""
+    environment_names.apply(names, state)
+    state.status = 0
+    follower.findings.note(state.line, "unsets variables of the caller", SETUP)
 
 
 class _UnresolvedRounds(Exception):  # noqa: N818 - a value: why the rounds of a loop are unresolved

@@ -107,6 +107,7 @@ def _unresolved(
         state.arguments_unresolved = why
     elif name == "unset":
         state.forget("`unset` of a variable whose name is unresolved")
+        state.unresolved_exports = why  # it may be one that the caller has exported
     elif name in ("exit", "return", "break", "continue"):
         state.status = None
         BUILTINS[name]([], state)

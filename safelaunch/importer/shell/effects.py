@@ -38,7 +38,7 @@ class Effects:
     exports_all: str | None = None  # `set -a`
     sources: bool = False  # a file, which may do so too
     folder: bool = False
-    folders: list[SyntaxNode] = field(default_factory=list)  # calls of `mkdir`
+    folders: list[SyntaxNode] = field(default_factory=list)  # calls of `mkdir`, `git clone`
     interpreter: bool = False
     arguments: bool = False
     prints: bool = False
@@ -268,7 +268,7 @@ def _command(  # noqa: C901, PLR0912 - a case for each builtin
         effects.sources = True
     elif name in ("cd", "pushd", "popd"):
         effects.folder = True
-    elif name == "mkdir":
+    elif name == "mkdir" or literal[:2] == ["git", "clone"]:
         effects.folders.append(node)
     elif name == "deactivate" or (name in CONDAS and "activate" in "".join(arguments[:1])):
         effects.interpreter = True

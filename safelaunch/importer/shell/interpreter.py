@@ -12,8 +12,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from safelaunch.errors import ConfigError, SafelaunchError
-from safelaunch.importer import activities, posix, questions
-from safelaunch.importer.activities import ASSUMED, NOTHING, USER
+from safelaunch.importer import activities, environment_names, posix, questions
+from safelaunch.importer.activities import ASSUMED, NOTHING, SETUP, USER
 from safelaunch.importer.findings import (
     DIFFERENT,
     Findings,
@@ -439,6 +439,12 @@ class _Interpreter:
 
     def _builtin(self, items: list[Item], command: SyntaxNode, state: State) -> None:
         before, last = state.folder, state.last_folder
+        listed = environment_names.unset(command) if items[0] == "unset" else None
+        if listed is not None:
+            environment_names.apply(listed, state)
+            state.status = 0
+            self.findings.note(command.line, "unsets variables of the caller", SETUP)
+            return
         try:
             builtins.run(items, state)
         except Unresolved as e:

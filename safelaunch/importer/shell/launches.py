@@ -69,6 +69,7 @@ def _act(follower: Follower, action: Note, shown: list[str], line: int, state: S
         text = f"{action.text} below one that is not there: `{activities.describe(shown)}`"
         follower.findings.note(line, text, _AS_IT_IS)
         return
+    clone_folder(shown, state)
     state.status = 0
     is_left = action.outcome == SETUP and not _set_up(shown, state)
     outcome = f"{USER}: before the start" if is_left else action.outcome
@@ -97,6 +98,34 @@ def add_setup(line: SetupLine, state: State) -> None:
     """Remember a line that later launches need, once."""
     if line not in state.setup:
         state.setup = (*state.setup, line)
+
+
+_CLONE_VALUES = frozenset((
+    "-b", "--branch", "--depth", "-o", "--origin", "-c", "--config", "-j", "--jobs", "--filter",
+    "--reference", "--template", "--shallow-since", "--shallow-exclude", "-u", "--upload-pack",
+))  # fmt: skip
+
+
+def clone_folder(words: Sequence[str], state: State) -> None:
+    """Remember the folder that `git clone` makes: the one it names, or that of its address."""
+    rest, names = list(words[2:]), list[str]()
+    if tuple(words[:2]) != ("git", "clone") or "VALUE" in words:
+        return
+    while rest:
+        word = rest.pop(0)
+        if word in _CLONE_VALUES:
+            del rest[:1]
+        elif word == "--":
+            names += rest
+            break
+        elif not word.startswith("-"):
+            names.append(word)
+    if not 0 < len(names) < 3 or {"--bare", "--mirror"} & {*words}:  # noqa: PLR2004 - address, folder
+        return
+    address = re.sub(r"(/?\.git)?/*$", "", names[0])
+    name = names[1] if len(names) > 1 else re.split(r"[/:]", address)[-1]
+    if name:
+        make_folders(["-p", name], state)
 
 
 def make_folders(words: Sequence[str], state: State) -> bool:

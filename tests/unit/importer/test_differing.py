@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import os
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 
 from safelaunch.config.write_job import job_yaml
 from safelaunch.importer.jobs import make_job
@@ -54,6 +57,31 @@ def test_a_process_for_each_gpu_of_the_machine_is_left_to_safelaunch(
     text: str, tmp_path: Path
 ) -> None:
     assert imported(tmp_path, text) == ["launcher: torchrun\nscript: t.py\ngpus: auto\n"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'for v in $(env | grep ^GONE_ | cut -d= -f1); do echo $v; unset "$v"; done',
+        "for v in `printenv | awk -F= '/^GONE_/{print $1}'`; do unset -v $v; done",
+        "unset $(env | grep -oE '^(GONE|LOST)_[^=]*')",
+        "unset $(compgen -e | grep GONE_)",
+    ],
+)
+def test_what_env_lists_is_unset_at_the_start(text: str, tmp_path: Path) -> None:
+    jobs = imported(tmp_path, f"{text}\n{TORCHRUN} t.py")
+    assert isinstance(jobs, list)
+    [line] = yaml.safe_load(jobs[0])["setup"]
+    assert "GONE" in line
+    shown = subprocess.run(
+        ["bash", "-c", f"{line}\nenv"],
+        env={"GONE_A": "1", "GONE_B": "GONE", "KEPT": "GONE_", "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    names = {line.partition("=")[0] for line in shown.stdout.splitlines()}
+    assert {name for name in names if name[:1] in "GK"} == {"KEPT"}
 
 
 @pytest.mark.parametrize(

@@ -336,6 +336,35 @@ def test_a_folder_without_which_a_script_ends_is_assumed_to_be_there(
 
 
 @pytest.mark.parametrize(
+    ("text", "folder"),
+    [
+        ("git clone https://h/x/Own.git\ncd Own", "Own"),
+        ("git clone --depth 1 -b main git@h:x/own/ && cd own", "own"),
+        ("git clone --recursive https://h/x/y.git sub/z; cd sub/z", "sub/z"),
+        ("if [ ! -d y ]; then git clone https://h/x/y; fi\ncd y", "y"),
+        ("[ -d y ] || git clone https://h/x/y\ncd y || exit", "y"),
+    ],
+)
+def test_a_folder_that_git_clone_makes_is_there(text: str, folder: str, place: Path) -> None:
+    script = place / "work" / "script.sh"
+    script.write_text(f"{text}\npython t.py")
+    findings = followed(script, place)
+    assert [launch.folder for launch in findings.launches] == [f"{place}/work/{folder}"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["git clone https://h/x/y.git\ncd z", "git clone --bare https://h/y\ncd y", "git pull\ncd y"],
+)
+def test_a_folder_that_git_does_not_make_is_not_there(line: str, place: Path) -> None:
+    script = place / "work" / "script.sh"
+    script.write_text(f"{line}\npython t.py")
+    findings = followed(script, place)
+    assert not findings.launches
+    assert [problem.reason[:10] for problem in findings.problems] == ["no folder "]
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "if [ ! -d v ]; then python -m venv v; . v/bin/activate; else . v/bin/activate; fi",
