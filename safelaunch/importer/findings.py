@@ -231,6 +231,7 @@ class Findings:
     sources: list[str] = field(default_factory=list)  # files that a recorded script has sourced
     absent: list[str] = field(default_factory=list)  # files of its project that it needs to go on
     placeholders: tuple[str, ...] = ()  # for the script's arguments, in a command to be completed
+    has_example: bool = False  # they are those with which a comment of the script calls it
 
     def note(self, line: int, text: str, outcome: str) -> None:
         """Add a note, once."""

@@ -188,6 +188,26 @@ def test_json_of_a_refusal_says_what_is_asked(folder: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("comment", "command"),
+    [
+        ("# bash x.sh configs/a.yaml 8 --resume", "-- configs/a.yaml 8 --resume   # as a comment"),
+        ("# Usage: x.sh 'my config.yaml' 8", "-- 'my config.yaml' 8   # as a comment"),
+        ("# bash x.sh a.yaml", "-- CONFIG GPUS\n"),
+        ("# bash x.sh <config> <gpus>", "-- CONFIG GPUS\n"),
+        ("# bash y.sh a b", "-- CONFIG GPUS\n"),
+    ],
+)
+def test_a_question_names_the_arguments_or_those_of_a_call_in_a_comment(
+    comment: str, command: str, folder: Path
+) -> None:
+    write(
+        folder, f"{comment}\nCONFIG=$1\nGPUS=$2\ntorchrun --nproc_per_node=$GPUS train.py $CONFIG\n"
+    )
+    result = safelaunch(folder, "import", "x.sh")
+    assert f"hint: safelaunch import x.sh {command}" in result.err
+
+
 DEEP = "(" * 3000 + "true" + ")" * 3000 + "\n"
 BAD: dict[str, tuple[str | bytes, str]] = {
     "other shebang": ("#!/usr/bin/env fish\npython t.py\n", "x.sh: is a script of fish"),

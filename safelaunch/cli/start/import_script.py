@@ -157,7 +157,9 @@ def _command_with(script: str, findings: Findings, caller: ScriptCaller, records
     if numbers or caller.arguments:
         shown = [shlex.quote(word) for word in caller.arguments]
         placeholders = (*findings.placeholders, *["ARG"] * max(numbers, default=0))
-        words += ["--", *shown, *placeholders[len(shown) : max(numbers, default=0)]]
+        count = len(findings.placeholders) if findings.has_example else max(numbers, default=0)
+        words += ["--", *shown, *map(shlex.quote, placeholders[len(shown) : count])]
+        words += ["  # as a comment of it does"] * findings.has_example
     return " ".join(words)
 
 

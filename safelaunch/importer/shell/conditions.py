@@ -125,6 +125,8 @@ def _compare(operator: str, left: str, right: str, state: State) -> bool:
         if numbers[0] is None or numbers[1] is None:
             raise state.fail(f"`{left} {operator} {right}` compares what is no number")
         return _NUMBERS[operator](numbers[0], numbers[1])
+    if operator in ("<", ">") and (left + right).isascii() and (left + right).isdigit():
+        return (left < right) == (operator == "<") and left != right  # in each language alike
     raise state.fail(f"`{operator}` in a condition")
 
 

@@ -26,6 +26,7 @@ from safelaunch.importer.findings import (
     joined,
 )
 from safelaunch.importer.jobs import ask_for_differing
+from safelaunch.importer.record.arguments import arguments_read, example
 from safelaunch.importer.shell import (
     assignments,
     branches,
@@ -94,8 +95,15 @@ def _from(tree: SyntaxNode, text: str, path: str, caller: ScriptCaller) -> Findi
         if reads <= preset:
             break
         preset |= reads  # they are in its environment from the beginning
-    ask_for_differing(interpreter.findings, caller.environ)
-    return interpreter.findings
+    findings = interpreter.findings
+    ask_for_differing(findings, caller.environ)
+    numbers = [_number_of_argument(problem) for problem in findings.problems]
+    if any(numbers):
+        words = example(text, path)
+        findings.has_example = len(words) >= max(numbers) > len(caller.arguments)
+        names = tuple(argument.placeholder for argument in arguments_read(text))
+        findings.placeholders = words if findings.has_example else names
+    return findings
 
 
 class _FailureExit(Exit):
