@@ -144,7 +144,8 @@ class State:
     outer_interpreters: tuple[tuple[tuple[str, str], ...], ...] = ()  # those before it
     folders: set[str] = field(default_factory=set)  # made by the script, also by its subshells
     files: set[str] = field(default_factory=set)  # written by the script
-    # tests of files that are taken as absent, and how many launches there were before
+    absent_paths: list[str] = field(default_factory=list)  # which these tests have asked for
+    # files that are taken as absent, and how many launches there were before
     absent_files: dict[str, int] = field(default_factory=dict)
     writers: set[str] = field(default_factory=set)  # programs that may have made any folder
     redirection: Redirection = field(default_factory=Redirection)

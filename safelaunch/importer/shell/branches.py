@@ -65,7 +65,7 @@ def undecided(
     is_absent = isinstance(why, UnresolvedFile) and not why.exists
     if (
         effect.only_sources and _activates(follower, rest, state, condition, is_absent=is_absent)
-    ) or (is_absent and _stays_without_file(follower, rest, state, condition, why)):
+    ) or (is_absent and _stays_without_file(follower, rest, state, condition)):
         return
     if is_absent and effect.only_sources:
         follower.findings.note(
@@ -98,7 +98,8 @@ def _activates(
     line, result = state.line, None
     files = [_sourced(branch.nodes, state) for branch in branches]
     if is_absent and condition is not None:
-        result = conditions.result_without_files(condition, state)
+        test = conditions.test_without_files(condition, state)
+        result = None if test is None else test.result
     for branch, own in zip(branches, files, strict=True):
         if result is not None and branch.result == result:
             files = [own]
@@ -155,6 +156,9 @@ def _follow_without_file(
     It is absent here, nothing before may have made it, and where it is there nothing is started in
     place of this. What the branch changes is undone: it is not known behind it.
     """
+    command = None if condition is None else condition.child("Cmd")
+    if command is None or command.kind == "BinaryCmd":  # perhaps of an input beside an output
+        return False
     taken = _taken_without_file(follower, branches, state, condition)
     others = [branch for branch in branches if branch is not taken]
     if taken is None or any(effects.of_nodes(b.nodes, state).launch for b in others):
@@ -174,7 +178,6 @@ def _stays_without_file(
     branches: Sequence[Branch],
     state: State,
     condition: SyntaxNode | None,
-    why: Unresolved,
 ) -> bool:
     """Go on in a round of a loop, or a function, that starts nothing where a file is there.
 
@@ -190,7 +193,10 @@ def _stays_without_file(
     if any(effect.launch or effect.stop not in leaving for effect in others):
         return False
     count = len(follower.findings.launches)
-    if state.absent_files.setdefault(why.reason, count) != count:
+    test = None if condition is None else conditions.test_without_files(condition, state)
+    paths = () if test is None else test.paths
+    counts = [state.absent_files.setdefault(path, count) for path in paths]
+    if any(before != count for before in counts):
         return False
     follower.findings.note(state.line, _ONLY_WITHOUT_FILE, f"{ASSUMED}, as it is here")
     state.status = 0
@@ -209,10 +215,10 @@ def _taken_without_file(
     programs = {item.words[0] for item in follower.findings.launches}
     if condition is None or launches_before or state.writers - programs - {"a condition"}:
         return None
-    result = conditions.result_without_files(condition, state)
-    if result is None:
+    test = conditions.test_without_files(condition, state)
+    if test is None:
         return None
-    return next((branch for branch in branches if branch.result == result), None)
+    return next((branch for branch in branches if branch.result == test.result), None)
 
 
 def _effect(follower: Follower, branches: Sequence[Branch], state: State) -> effects.Effects:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.importer.findings import Stop, Unresolved, UnresolvedFile
 from safelaunch.importer.syntax import literal_words
@@ -24,16 +24,34 @@ _NUMBERS: dict[str, Callable[[int, int], bool]] = {
 _BINARY = ("=", "==", "!=", "<", ">", "=~", "-nt", "-ot", "-ef", *_NUMBERS)
 
 
-def result_without_files(statement: SyntaxNode, state: State) -> bool | None:
-    """Return what a single test says while the files that it asks for are absent, as they are here.
+class TestWithoutFiles(NamedTuple):
+    """What tests say while the files that they ask for are absent, and the paths of these."""
+
+    result: bool
+    paths: tuple[str, ...]
+
+
+def test_without_files(statement: SyntaxNode, state: State) -> TestWithoutFiles | None:
+    """Return what a test, or several joined by `&&` and `||`, says without files, as they are here.
 
     None where it is no such test, or where they are there.
     """
+    inner = state.fork()
+    inner.is_condition = inner.is_without_files = True
+    inner.absent_paths = []
+    result = _result_without_files(statement, inner)
+    return None if result is None else TestWithoutFiles(result, tuple(inner.absent_paths))
+
+
+def _result_without_files(statement: SyntaxNode, inner: State) -> bool | None:
     command = statement.child("Cmd")
     if command is None or statement.has("Negated") or statement.children("Redirs"):
         return None
-    inner = state.fork()
-    inner.is_condition = inner.is_without_files = True
+    left, right = command.child("X"), command.child("Y")
+    if command.kind == "BinaryCmd" and command.text("Op") in ("&&", "||") and left and right:
+        result = _result_without_files(left, inner)
+        goes_on = result is not None and result == (command.text("Op") == "&&")
+        return _result_without_files(right, inner) if goes_on else result
     words = command.children("Args") if command.kind == "CallExpr" else []
     try:
         if command.kind == "TestClause" and (condition := command.child("X")) is not None:
@@ -102,6 +120,7 @@ def _unary(operator: str, operand: str, state: State) -> bool:
         failure = UnresolvedFile(reason, state.line)
         path = _absolute(operand, state)
         if state.is_without_files and not (os.path.lexists(path) or path in state.files):
+            state.absent_paths.append(path)
             return False
         failure.exists = os.path.exists(path) or path in state.files
         raise failure
