@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
+
+from safelaunch.frozen_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
