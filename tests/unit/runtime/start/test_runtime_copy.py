@@ -9,6 +9,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
+from support.workspace import wait_for
 
 from safelaunch import runtime
 from safelaunch.runtime.start import runtime_copy
@@ -59,6 +60,37 @@ def test_of_two_starts_at_once_the_first_copy_stays(copy: str) -> None:
     runtime_copy.make(copy, FILES)
     assert os.stat(copy).st_ino == before
     assert os.listdir(os.path.dirname(copy)) == [os.path.basename(copy)]
+
+
+def test_the_version_of_files_is_that_of_an_earlier_start_while_they_stay_as_they_were(
+    tmp_path: Path,
+) -> None:
+    paths, record = runtime.files(), tmp_path / runtime_copy.RECORD
+    version = runtime_copy.digest(runtime_copy.contents())
+    # files that have just been written may still change unseen
+    wait_for(
+        lambda: runtime_copy.version(str(tmp_path), paths) == version and record.exists(),
+        "the record of the version",
+    )
+    record.write_text(record.read_text().replace(version, "of-record"))
+    assert runtime_copy.version(str(tmp_path), paths) == "of-record"
+    other = tmp_path / "other.py"
+    other.write_text("")
+    changed = {**paths, next(iter(paths)): str(other)}
+    assert runtime_copy.version(str(tmp_path), changed) not in ("of-record", version)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"state": 1}'])
+def test_a_record_that_cannot_be_used_is_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / runtime_copy.RECORD).write_text(text)
+    version = runtime_copy.digest(runtime_copy.contents())
+    assert runtime_copy.version(str(tmp_path), runtime.files()) == version
+
+
+def test_a_file_that_has_just_been_written_is_not_recorded(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("")
+    runtime_copy.version(str(tmp_path), {"a.py": str(tmp_path / "a.py")})
+    assert not (tmp_path / runtime_copy.RECORD).exists()
 
 
 def test_runs_share_the_files_of_one_copy_and_outlive_it(tmp_path: Path) -> None:
