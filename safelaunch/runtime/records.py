@@ -412,7 +412,7 @@ class ServiceSpec(Record):
     on_exit: str = "fail"  # fail: an end of it ends the attempt; ignore
     cards: CardRequest | None = None  # cards that it has named, without a queue
     queued: int = 0  # how many of the cards that its run waits for are its own
-    gpus: Sequence[str] = ()  # those, once the run has them
+    gpus: Sequence[str] = ()  # cards that it has named, or those once the run has them
 
 
 class MergeSpec(Record):

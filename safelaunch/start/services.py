@@ -51,7 +51,7 @@ def with_services(
         spec = members.service_spec(service, start.run.cwd)
         # the supervisor gives it the folder of the claims, or cards out of those of the run
         if service.plan.queue is None and start.run.gpus:
-            spec.cards = start.run.cards
+            spec.cards, spec.gpus = start.run.cards, start.run.gpus
         start.run.cards = None
         specs.append(spec)
     request.run.services = specs

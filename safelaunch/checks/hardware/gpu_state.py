@@ -190,9 +190,12 @@ def sets(host: HostContext) -> Answer | None:
     own = _indices(host, visible_gpus.visible_devices(host)[0])
     if needed is False or (own is None and needed is None):
         return None
+    services = _cards_of_services(host)
+    own = None if own is None else own | services
     clashes, used = [], set()
     for run in host.answer("runs")["live"]:
         others = _indices(host, _devices_of_run(run)) or set()
+        others |= visible_gpus.as_indices(host, run.get("cards_of_services") or ())
         shared = sorted(others if own is None else others & own)
         used |= others
         if shared:
@@ -208,8 +211,9 @@ def sets(host: HostContext) -> Answer | None:
         return None
     free = _unused_gpus(host, used, len(own) if own is not None else host.plan.processes or 1)
     which = "all GPUs" if own is None else f"GPUs {', '.join(sorted(own))}"
+    who = "this job and its services use" if services else "this job uses"
     return warn(
-        f"this job uses {which}, and the live run {'; '.join(clashes[:_SHOWN])}",
+        f"{who} {which}, and the live run {'; '.join(clashes[:_SHOWN])}",
         f"{free} uses other GPUs"
         if free
         else "give each its own with `gpus:`, such as `gpus: [0]` for a server and "
@@ -221,6 +225,19 @@ def _indices(host: HostContext, devices: str | None) -> set[str] | None:
     if devices is None:
         return None
     return visible_gpus.as_indices(host, accelerators.split_words(devices))
+
+
+def _cards_of_services(host: HostContext) -> set[str]:
+    """Return the cards that the services of a job name, before a start: else each is checked."""
+    if host.context.plan is None or not host.context.is_quick:
+        return set()
+    cards: set[str] = set()
+    for service in host.context.plan.services:
+        env = service.plan.nodes[0].env
+        values = [env[name].value for name in accelerators.DEVICE_VARIABLES if name in env]
+        for value in filter(None, values):
+            cards |= _indices(host, str(value)) or set()
+    return cards
 
 
 def _devices_of_run(run: dict[str, Any]) -> str | None:

@@ -177,6 +177,7 @@ def _brief(run_id: str, node_dir: str, name: str | None) -> dict[str, Any]:
         "node": os.path.basename(node_dir),
         "name": name,
         "plan": {"nodes": [brief(node) for node in plan.nodes], "checkpoint": checkpoint},
+        "cards_of_services": [card for spec in record.services for card in spec.gpus],
         "log": log,
         "place": record.place,
         "checkout": record.checkout,

@@ -83,6 +83,19 @@ def test_cards_that_a_service_names_are_those_of_its_run_for_the_queue(lab: Plac
     assert lab.json("wait", second)["state"] == "succeeded"
 
 
+def test_a_start_is_told_of_cards_that_services_of_live_runs_have(lab: Place) -> None:
+    services = {"server": _service("server", gpus=[2])}
+    first = lab.start(_job(lab, "first", gpus=[0], services=services))
+    wait_for(lambda: lab.status(first)["state"] == "running", "a run with its service")
+    services = {"server": _service("server", gpus=[3]), "reward": _service("reward", gpus=[2])}
+    warning = lab.cli("run", _job(lab, "second", gpus=[1], services=services)).stderr
+    text = " ".join(warning.split())
+    assert (
+        f"this job and its services use GPUs 1, 2, 3, and the live run `first` ({first}) has 2"
+        in text
+    )
+
+
 def test_a_dry_run_says_how_many_cards_the_queue_has_to_give(lab: Place) -> None:
     services = {"server": _service("server", gpus=1)}
     job = _job(lab, "first", gpus=2, queue=True, services=services)
