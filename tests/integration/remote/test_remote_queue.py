@@ -76,6 +76,19 @@ def test_a_group_gives_the_host_with_room_or_else_the_shortest_queue(lab: Place)
     assert "cards=0" in lab.cli("logs", third).stdout
 
 
+def test_the_cards_of_services_count_for_a_group_and_for_the_queue_of_a_host(lab: Place) -> None:
+    server = {"launcher": "command", "command": ["sleep", "600"], "ready": {"log": "up"}}
+    words = ("--no-check", "--queue", lab.job("", gpus=1, python=None, services={
+        "server": {**server, "gpus": 1}}))  # fmt: skip
+    assert (
+        "no host of `lab` has 2 cards" in lab.cli("remote", "--group", "lab", *words, code=2).stderr
+    )
+    run = lab.json("remote", "--host", "gpu1", *words)["id"]
+    failure = lab.json("wait", run, code=1)["failure"]
+    assert failure["class"] == "cards"
+    assert failure["what"] == "it waits for 2 free cards, but this machine has 1 card"
+
+
 def test_a_group_that_cannot_be_used_is_refused(lab: Place) -> None:
     job = lab.job("", gpus=2, python=None)
     for words, message in (
