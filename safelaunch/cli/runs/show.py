@@ -62,7 +62,7 @@ def command(run: str | None, brief: bool, as_json: bool) -> int:
         if brief
         else [
             *_nodes(record, status),
-            *_services(status),
+            *_services(status, store.mirror_record(record).host),
             *part_rows(shown),
             *_attempts(status),
             *_progress(access, status),
@@ -105,15 +105,15 @@ def _nodes(run: store.Run, status: Status) -> Iterator[Row]:
         yield "nodes", text, 3
 
 
-def _services(status: Status) -> Iterator[Row]:
-    """Yield the state of each service of the job."""
+def _services(status: Status, host: str) -> Iterator[Row]:
+    """Yield the state of each service of the job; `host` is its machine, "" for this one."""
     for service in status.services:
         is_late = service.state == "pending" and status.state in run_state.ENDED
         text = f"{service.name}: {'never started' if is_late else service.state}"
         if service.exit_code:
             text += f" ({service.exit_code})"
         if service.url is not None and service.state in ("starting", "ready"):
-            text += f", {service.url}"
+            text += f", {service.url}" + (f" on {host}" if host else "")
         if service.missing and service.state == "starting":
             text += f" ({service.missing})"
         yield "services", text, 2

@@ -89,7 +89,7 @@ def test_a_job_and_its_service_run_there_and_are_watched_and_stopped_from_here(
     assert (service["state"], service["url"]) == ("ready", f"http://127.0.0.1:{service['port']}")
     assert service["run_dir"].startswith(str(server.home(USER)))
     shown = far.cli("show", run).stdout
-    assert f"server: ready, http://127.0.0.1:{service['port']}" in shown
+    assert f"server: ready, http://127.0.0.1:{service['port']} on gpu1\n" in shown
     assert "running" in far.cli("ps").stdout
     log = far.cli("logs", run, "--service", "server").stdout
     assert log.startswith(f"serving from {server.home(USER)}/safelaunch/project")
