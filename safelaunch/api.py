@@ -144,6 +144,7 @@ def start_remote(
     overwrites no file that was changed on a host, and sends at most 500 MB. Raises ConfigError,
     HostError, Refused, and StartError with nothing left behind.
     """
+    from safelaunch.remote.start.key_on_hosts import run_of_key
     from safelaunch.remote.start.prepare import prepare
     from safelaunch.remote.start.start import start as start_prepared
     from safelaunch.remote.transfer import ProjectSync
@@ -154,20 +155,26 @@ def start_remote(
     plan, by = make_plan(resolved), caller(environ)
     names = list(dict.fromkeys(host.name for host in resolved.hosts))
 
-    def start_on_hosts(lock: StartKey | None) -> RunAccess:
+    hosts_file_path = os.path.abspath(hosts_path) if hosts_path else None
+
+    def start_job(lock: StartKey | None) -> RunAccess:
         waiting, own = plan, by
         if after or after_any:
             waiting, own = _after(plan, by, after, after_any, names)
-        pool = runs.connect(os.path.abspath(hosts_path) if hosts_path else None)
+        own = own._replace(key=key or "")
+        pool = runs.connect(hosts_file_path)
         prepared = prepare(waiting, names, pool, own, sync=ProjectSync(resolved, is_sent=sync))
         if lock is not None:
             lock.record(prepared.run_id, plan)
         return runs.open(start_prepared(prepared).run)
 
     if key is None:
-        return start_on_hosts(None)
+        return start_job(None)
     with _once(key, plan, by, runs) as (lock, earlier):
-        return earlier or start_on_hosts(lock)
+        if earlier is not None:
+            return earlier
+        of_other_client = run_of_key(runs, key, plan, names, hosts_file_path)
+        return of_other_client or start_job(lock)
 
 
 def events(

@@ -631,6 +631,7 @@ class RunRecord(Record):
     placeholders: Mapping[str, str] = {}  # value that a later moment decides -> what stands for it
     group: str | None = None  # id of the group of runs that it is one step of
     step: str | None = None  # which step
+    key: str | None = None  # the key of its start, which starts once; missing: none
     ending: EndPlan | None = None  # what follows its end; missing: nothing
     max_cost: CostLimit | None = None  # missing: no budget
     preemption: PreemptionSource | None = None  # missing: the machine is not taken away

@@ -25,6 +25,7 @@ class Caller(NamedTuple):
     group: str = ""  # id of the group of runs that this one is a step of
     step: str = ""  # which step
     after: tuple[tuple[EarlierRun, ...], ...] = ()  # of each node, what must have ended before
+    key: str = ""  # which starts once on its hosts
 
     def run_id(self, name: str) -> str:
         """Return the id of the run of a plan."""

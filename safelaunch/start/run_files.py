@@ -184,6 +184,7 @@ def _run_record(
     record.safelaunch = __version__
     record.after = caller.earlier_runs(rank)
     record.group, record.step = caller.group or None, caller.step or None
+    record.key = caller.key or None
     record.queue, record.cards = card_requests.requests(plan, node, record.gpus, environ)
     if record.queue is not None:
         record.gpus = []  # none until it has waited

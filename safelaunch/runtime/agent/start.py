@@ -13,7 +13,7 @@ import time
 
 from safelaunch.runtime import commands
 from safelaunch.runtime.home import home
-from safelaunch.runtime.start import runtime_copy, starter
+from safelaunch.runtime.start import live_runs, runtime_copy, starter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -108,7 +108,13 @@ def sweep(request: Message, link: Link) -> Message:
     return {"copies": places}
 
 
+def key(request: Message, link: Link) -> Message:
+    """Return the `id` of the run that a `key` has started on this machine, "" for none."""
+    return {"id": live_runs.run_of_key(home(), str(request["key"]))}
+
+
 VERBS = {
+    "key": key,
     "look": machine_state,
     "start": start,
     "undo": undo,

@@ -87,6 +87,23 @@ def _try_lock(fd: int) -> bool:
     return True
 
 
+def run_of_key(home: str, key: str, but: str = "") -> str:
+    """Return the id of the run of this machine that a key has started, "" for none.
+
+    One that never started, as where its client was cut off, does not count.
+    """
+    folder = os.path.join(home, "runs")
+    for run_id in _folders(folder):
+        for node in _folders(f"{folder}/{run_id}") if run_id != but else ():
+            node_dir = os.path.join(folder, run_id, node)
+            if (RunRecord.read(node_dir) or RunRecord()).key != key:
+                continue
+            status = run_state.current_status(node_dir)
+            if status.state != "lost" or status.started_at is not None or status.alive:
+                return run_id
+    return ""
+
+
 def digest(home: str, but: str) -> str:
     """Return the digest of the ids of all runs without one. Only for who has the lock."""
     return _digest(run_id for run_id in _folders(os.path.join(home, "runs")) if run_id != but)

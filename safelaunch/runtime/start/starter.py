@@ -80,7 +80,7 @@ def start(
             if checked is not None and checked != live_runs.digest(home, run.id):
                 backends.clean_up(run)
                 return StartAnswer(others=live_runs.look(home, run.id, is_locked=True))
-            if not is_earlier and run_dir.lock(node_dir, created):
+            if not is_earlier and _make_folder(node_dir, run, home, created):
                 run_dir.reserve_log(run.log, created)
                 run.created = [path for path in created if path != node_dir]
                 run_dir.fill(node_dir, run, _split(request["files"], bodies), home)
@@ -108,6 +108,14 @@ def start(
         recorder=recorder,
         started=True,
     )
+
+
+def _make_folder(node_dir: str, run: RunRecord, home: str, created: list[str]) -> bool:
+    """Make a node's folder; return False where it exists. Raises StartFailed for a used key."""
+    other = live_runs.run_of_key(home, run.key, run.id) if run.key else ""
+    if other:
+        raise StartFailed(f"the key `{run.key}` has just started {other}: start again to see it")
+    return run_dir.lock(node_dir, created)
 
 
 def without_own(environ: Mapping[str, str]) -> dict[str, str]:

@@ -44,6 +44,41 @@ def test_a_start_that_failed_does_not_use_up_its_key(place: Place) -> None:
 
 
 @pytest.mark.skipif(sshd.missing() is not None, reason=str(sshd.missing()))
+def test_two_clients_of_a_user_with_one_key_start_one_run_on_a_host(place: Place) -> None:
+    with Sshd() as server:
+        place.ssh_config(server.ssh_config("box"))
+        job = place.job("print('x')")
+        words = ("remote", "--host", "box", "--no-check", job, "--id", "k")
+        first = place.json(*words)
+        laptop = {**place.env, "SAFELAUNCH_HOME": str(place.root / "laptop")}
+        second = place.json(*words, env=laptop)
+        assert (second["id"], second["is_new"], second["host"]) == (first["id"], False, "box")
+        assert place.json("wait", first["id"], env=laptop)["state"] == "succeeded"
+        place.job("print('x')", name="other")
+        other = place.cli("remote", "--host", "box", "other.yaml", "--id", "k", env=laptop, code=3)
+        assert f"has started {first['id']}" in other.stderr
+        assert len(place.json("ps", "--host", "box")["runs"]) == 1
+
+
+@pytest.mark.skipif(sshd.missing() is not None, reason=str(sshd.missing()))
+def test_two_clients_that_start_at_once_with_one_key_start_one_run_on_a_host(place: Place) -> None:
+    with Sshd() as server:
+        place.ssh_config(server.ssh_config("box"))
+        job = place.job("print('x')")
+        words = ("remote", "--host", "box", "--no-check", job, "--id", "k", "--json")
+        homes = [str(place.root / name) for name in ("home", "laptop", "desktop")]
+        clients = [
+            place.popen(*words, env={**place.env, "SAFELAUNCH_HOME": home}) for home in homes
+        ]
+        answers = [json.loads(client.communicate(timeout=DEADLINE)[0]) for client in clients]
+        runs = place.json("ps", "--host", "box")["runs"]
+        assert len(runs) == 1
+        for answer in answers:
+            message = answer.get("error", {}).get("message", "")
+            assert answer.get("id") == runs[0]["id"] or runs[0]["id"] in message
+
+
+@pytest.mark.skipif(sshd.missing() is not None, reason=str(sshd.missing()))
 def test_a_client_that_was_killed_finds_the_run_on_its_host_again(place: Place) -> None:
     with Sshd() as server:
         place.ssh_config(server.ssh_config("box"))

@@ -15,7 +15,7 @@ from safelaunch.checks import machines
 from safelaunch.cli import plan_options as shared
 from safelaunch.cli import start_key
 from safelaunch.cli.check.quick import report
-from safelaunch.cli.connections import host_pool
+from safelaunch.cli.connections import catalog, host_pool
 from safelaunch.cli.plan_text.plan import print_warnings
 from safelaunch.cli.start.targets.after_start import check_output, show_earlier, show_started
 from safelaunch.cli.start.targets.earlier_runs import waiting_plan
@@ -30,11 +30,12 @@ from safelaunch.start.caller import caller
 from safelaunch.start.resume import resume_run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from safelaunch.config.resolve import Resolved
     from safelaunch.model import Plan
     from safelaunch.remote.start.prepare import PreparedStart
+    from safelaunch.runs.access import RunAccess
     from safelaunch.runs.store import Run
     from safelaunch.runtime.records import EarlierRun, RemoteRecord
     from safelaunch.start.caller import Caller, Started
@@ -44,15 +45,28 @@ def start(resolved: Resolved, options: dict[str, Any]) -> int:
     """Start a job on its hosts; return the exit code of the command."""
     check_output(options, "remote")
     plan = make_plan(resolved)
-    earlier = start_key.earlier_run(plan, options)
+    names = list(dict.fromkeys(host.name for host in resolved.hosts))
+    earlier = start_key.earlier_run(plan, options) or _run_of_key(plan, names, options)
     if earlier is not None:
         return show_earlier(earlier, options, "remote")
-    names = list(dict.fromkeys(host.name for host in resolved.hosts))
     plan, after = waiting_plan(plan, options, names)
-    by = caller(os.environ)._replace(after=after)
+    by = caller(os.environ)._replace(after=after, key=options["key"] or "")
     prepared = _prepared(resolved, plan, by, options)
     start_key.record(prepared.run_id)
     return _start(prepared, options)
+
+
+def _run_of_key(plan: Plan, names: Sequence[str], options: dict[str, Any]) -> RunAccess | None:
+    """Return the run that another client of the user has started there with the key, if any."""
+    if options["key"] is None:
+        return None
+    from safelaunch.remote.start.key_on_hosts import run_of_key
+
+    path = os.path.abspath(options["hosts_file"]) if options["hosts_file"] else None
+    run = run_of_key(catalog(), options["key"], plan, names, path)
+    if run is not None:
+        start_key.record(run.id)
+    return run
 
 
 def start_plan(resolved: Resolved, plan: Plan, by: Caller, options: dict[str, Any]) -> Started:
