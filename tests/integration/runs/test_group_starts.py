@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,11 @@ def _steps(place: Place, train: str = "print('trained')", **train_keys: object) 
     """Write a file with three steps, of which the second cannot be started yet."""
     # an interpreter that does not answer the start before the file is there
     wait = f"while [ ! -e {place.project}/answer ]; do sleep 0.02; done"
-    python = place.write("slow-python", f'#!/bin/sh\n{wait}\nexec {sys.executable} "$@"\n')
+    # and as the supervisor's own begins only once another file is gone
+    hold = f"echo $$ >{place.project}/pid; while [ -e {place.project}/hold ]; do sleep 0.02; done"
+    hold = f'case "$*" in *supervisor.py*) {hold};; esac'
+    lines = ["#!/bin/sh", wait, hold, f'exec {sys.executable} "$@"']
+    python = place.write("slow-python", "\n".join([*lines, ""]))
     python.chmod(0o755)
     place.write("train.py", train)
     place.write("show.py", "import sys\nprint('with', sys.argv[1:])\n")
@@ -98,6 +103,26 @@ def test_steps_that_a_killed_start_has_left_out_are_named_and_rerun_starts_them(
     assert list(place.home.glob("groups/*")) == []
     run_dir = place.json("show", _ids(shown)[0])["run_dir"]
     assert place.cli("logs", "demo").stdout.count(f"with ['{run_dir}']") == 2
+
+
+def test_a_step_whose_start_was_cut_off_half_way_is_started_again_by_rerun(place: Place) -> None:
+    for name in ("answer", "hold"):
+        place.write(name, "")
+    client = _client(place, _steps(place, WAITS))
+    pid = wait_for(
+        lambda: (place.project / "pid").exists() and (place.project / "pid").read_text().strip(),
+        "a supervisor that is about to begin",
+    )
+    _kill(client)
+    os.kill(int(pid), signal.SIGKILL)
+    wait_for(lambda: _states(place) == ["running", "lost", "lost"], "a second step that is lost")
+    shown = place.json("show", "demo")
+    (place.project / "hold").unlink()
+    again = place.json("rerun", "demo")
+    assert (again["group"], _ids(again)) == (shown["group"], _ids(shown))
+    assert [step["is_new"] for step in again["steps"]] == [False, True, True]
+    place.write("go", "")
+    assert _states(place, "wait") == ["succeeded"] * 3
 
 
 def test_after_a_step_of_a_killed_start_was_stopped_rerun_starts_all_anew(place: Place) -> None:
