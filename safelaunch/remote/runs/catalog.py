@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from safelaunch.errors import RunNotFound
 from safelaunch.remote.runs.remote_run import RemoteRun
-from safelaunch.runs import mirror, store
+from safelaunch.runs import groups, mirror, store
 from safelaunch.runs.access import LocalRun
 from safelaunch.runtime import run_state
 from safelaunch.runtime.engines import current
@@ -53,7 +54,14 @@ class RunCatalog:
 
         Raises RunNotFound.
         """
-        return self.open(store.find(self.home, name))
+        try:
+            return self.open(store.find(self.home, name))
+        except RunNotFound:
+            for member, _ in groups.unstarted(self.home):
+                if member.run.id == name:
+                    hint = f"safelaunch show {member.record.group}"
+                    raise RunNotFound(f"{name} is a step without a run", hint=hint) from None
+            raise
 
     def find_live(
         self,

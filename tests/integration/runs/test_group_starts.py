@@ -88,6 +88,8 @@ def test_steps_that_a_killed_start_has_left_out_are_named_and_rerun_starts_them(
     assert f"never started: export, evaluate; to start: safelaunch rerun {shown['group']}" in (
         text.stderr
     )
+    single = place.cli("logs", shown["steps"][1]["id"], code=2).stderr
+    assert f"is a step without a run\nhint: safelaunch show {shown['group']}" in single
     rows = place.json("ps")["runs"]
     assert [row["id"] for row in rows] == _ids(shown)
     assert [(row["step"], row["state"]) for row in rows] == list(
