@@ -30,7 +30,7 @@ for step, loss in enumerate((0.9, 0.3, 0.5), 1):
 """
 EXPORT = """
 import pathlib, shutil, sys
-assert pathlib.Path(sys.argv[1]).is_dir()
+assert pathlib.Path(sys.argv[1]).is_dir(), sys.argv[1]
 shutil.copytree(sys.argv[1], "exported", dirs_exist_ok=True)
 """
 EVALUATE = "import os, sys\nprint('rank', os.environ['RANK'], 'evaluates', sys.argv[1:])\n"
@@ -95,7 +95,7 @@ def test_train_export_and_evaluate_run_over_two_hosts_and_again_from_the_step_th
 
 
 def test_steps_on_hosts_that_a_killed_start_has_left_out_are_started_by_rerun_and_by_its_key(
-    far: Place, net: Lan
+    far: Place,
 ) -> None:
     job = _steps(far, EXPORT)
     words = ("remote", "--no-check", "--yes", job, "--id", "ci-1")
@@ -124,4 +124,3 @@ def test_steps_on_hosts_that_a_killed_start_has_left_out_are_started_by_rerun_an
     ends = [line["step_name"] for line in lines if line["event"] == "end"]
     assert ends == ["train", "export", "evaluate"]
     assert len(far.json("ps")["runs"]) == len(ids)
-    shutil.rmtree(_outputs(net) / "out")
