@@ -89,7 +89,8 @@ _NO_JOB_MODULES = frozenset(("pip", "venv", "ensurepip", "json.tool", "compileal
 _STARTS_PROGRAMS = re.compile(r"subprocess|system|popen|exec|spawn|runpy|import sh\b|plumbum|pty")
 _TEXT = re.compile(
     r"(?<![\w./-])(?:[\w./-]*/)?(torchrun|accelerate\s+launch|deepspeed|llamafactory-cli|"
-    r"python[\d.]*\s+(?:-u\s+)?(?:-m\s+)?[\w./$\{\}-]*\.?\w+|swift\s+\w+|tune\s+run|xtuner\s+\w+|megatron\s+\w+|srun)\b"
+    r"python[\d.]*\s+(?:-u\s+)?(?:-m\s+)?[\w./$\{\}-]*\.?\w+|swift\s+\w+|megatron\s+\w+|"
+    r"tune\s+run|xtuner\s+train|srun)\b"
 )
 
 
