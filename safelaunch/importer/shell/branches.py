@@ -264,7 +264,9 @@ def _apply_to_folders(effect: effects.Effects, why: Unresolved, state: State) ->
         with contextlib.suppress(Unresolved, Stop):  # else they are taken as not there
             arguments = call.children("Args")
             words = [item for word in arguments for item in expansion.fields(word, state)]
-            if words[0] == "mkdir":
+            if words[0] in ("command", "builtin"):
+                del words[0]
+            if words[:1] == ["mkdir"]:
                 launches.make_folders(words[1:], state)
             else:
                 launches.clone_folder(words, state)

@@ -47,6 +47,12 @@ def command(launch: Launch) -> Command:
     """Return `python -m torchtune._cli.tune run ...` for one node. Raises ConfigError."""
     job = launch.job
     warnings = check_flags(job, RUN_FLAGS)
+    if job.command[:1] == ("run",):
+        raise ConfigError(
+            "torchtune has no recipe `run`",
+            where=job.origin("command"),
+            hint="`command: [RECIPE]`, without `run`",
+        )
     words: list[Word] = [job.interpreter.word, "-m", MODULES[0], "run"]
     program = (*job.command, *job.args.words)
     if not _is_distributed(job):

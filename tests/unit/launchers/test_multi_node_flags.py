@@ -91,6 +91,7 @@ def test_xtuner_gets_the_topology_by_its_own_variables(project: Project) -> None
         ("launcher: xtuner\ncommand: [chat]\nprocesses: 2\n", "`xtuner chat` is a single process"),
         ("launcher: xtuner\ncommand: [trian]\n", "xtuner has no subcommand `trian`"),
         (f"{TUNE_TWO}launcher_args: [--standalone]\n", "`--standalone` is for one node"),
+        ("launcher: torchtune\ncommand: [run, r]\nprocesses: 2\n", "no recipe `run`"),
         ("launcher: torchtune\ncommand: [r]\nlauncher_args: {nproc_per_node: 2}\n",
          "`--nproc_per_node` is not for `launcher_args`"),
     ],
