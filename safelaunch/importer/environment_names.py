@@ -57,9 +57,9 @@ def unset(command: SyntaxNode) -> UnsetNames | None:
 
 def apply(names: UnsetNames, state: State) -> None:
     """Unset the names of a list: those of the caller at the start. Raises Stop."""
-    given = next((name for name in state.caller.answers if _may_fit(name, names.prefixes)), None)
-    if given is not None:
-        raise Stop(f"`unset` of what `env` lists, perhaps `{given}` of `--set`", state.line)
+    answer = next((name for name in state.caller.answers if _may_fit(name, names.prefixes)), None)
+    if answer is not None:
+        raise Stop(f"`unset` of what `env` lists, perhaps `{answer}` of `--set`", state.line)
     why = state.fail("the names that `env` lists")
     for name, variable in [*state.variables.items()]:
         if variable.content is not None and _may_fit(name, names.prefixes):
