@@ -223,20 +223,22 @@ def all_supervisors(program: bytes = b"supervisor.py") -> list[tuple[int, int, s
     return rows
 
 
-def own_programs(place: str) -> dict[int, int]:
-    """Return {pid: start time} of living processes whose Python program lies below a folder.
+def own_programs(node_dir: str, place: str) -> dict[int, int]:
+    """Return {pid: start time} of what runs a program below `place` for a node directory.
 
-    Where /proc cannot be read: none.
+    Also where an interpreter hangs before it has begun one. Where /proc cannot be read: none.
     """
-    programs, below = {}, os.fsencode(place + "/")
+    programs, below, own = {}, os.fsencode(place + "/"), os.fsencode(node_dir)
     try:
         for pid in pids():
-            words = _read(f"/proc/{pid}/cmdline").split(b"\0")[1:]
-            # tmux has the words of the program that it runs among its own: behind a command
-            program = next((word for word in words if not word.startswith(b"-")), b"")
-            start = start_time(pid) if program.startswith(below) else None
-            if start is not None and pid != os.getpid():
-                programs[pid] = start
+            words = _read(f"/proc/{pid}/cmdline").split(b"\0")
+            at = words.index(own) if own in words else 0
+            # tmux has the words of the program that it runs behind its own
+            is_tmux = os.path.basename(words[0]) == b"tmux"
+            if at and words[at - 1].startswith(below) and not is_tmux and pid != os.getpid():
+                start = start_time(pid)
+                if start is not None:
+                    programs[pid] = start
     except OSError:
         pass
     return programs

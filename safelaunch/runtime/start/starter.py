@@ -140,7 +140,9 @@ def _undo(node_dir: str, run: RunRecord, created: list[str]) -> None:
         # The supervisor may wait for other nodes, which must learn of the stop, and what writes
         # record.json is not part of the job: either could make the folder again.
         late, place = time.monotonic() + UNDO_GRACE, os.path.join(node_dir, PLACE)
-        processes.end_all(lambda: processes.own_programs(place), lambda: time.monotonic() >= late)
+        processes.end_all(
+            lambda: processes.own_programs(node_dir, place), lambda: time.monotonic() >= late
+        )
     run_dir.remove(node_dir, created)
     if created:  # else the handle may be that of an earlier start of this id
         backends.clean_up(run)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.ssh import sshd
+from support.workspace import DEADLINE, interrupt, wait_for
 
 from safelaunch.runtime import PLACE, processes
 from safelaunch.runtime.start import starter
@@ -75,9 +76,25 @@ def test_a_start_that_is_undone_leaves_nothing_that_makes_its_folder_again(
     git.chmod(0o755)
     path = f"{git.parent}:{place.env['PATH']}"
     run = place.start(place.shell("sleep 600"), env={**place.env, "PATH": path})
-    programs = processes.own_programs(str(place.node(run) / PLACE))
+    programs = processes.own_programs(str(place.node(run)), str(place.node(run) / PLACE))
     monkeypatch.setenv("SAFELAUNCH_HOME", str(place.home))
     starter.undo(run, 0)
     assert len(programs) >= 2  # the supervisor, and what records the run
     assert not any(processes.start_time(pid) == start for pid, start in programs.items())
     assert os.listdir(place.home / "runs") == []
+
+
+def test_an_interpreter_that_hangs_is_ended_with_the_start_that_waits_for_it(place: Place) -> None:
+    python = place.root / "python3"
+    hangs = "*supervisor.py*) touch hangs; sleep 600; exit 7 ;;"
+    python.write_text(f'#!/bin/sh\ncase "$*" in {hangs} esac\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    client = place.popen("run", "--no-check", place.job("print('x')", python=str(python)))
+    runs = place.home / "runs"
+    (marker,) = wait_for(lambda: [*runs.glob("*/node-0/hangs")], "interpreter that hangs")
+    programs = processes.own_programs(str(marker.parent), str(marker.parent / PLACE))
+    assert programs
+    interrupt(client)
+    assert client.wait(timeout=DEADLINE) == 130
+    assert not any(processes.start_time(pid) == start for pid, start in programs.items())
+    assert os.listdir(runs) == []
