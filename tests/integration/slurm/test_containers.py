@@ -38,6 +38,7 @@ if os.environ["RANK"] == "1":
     raise KeyError("label")
 time.sleep(600)
 """
+FOLDERS = ("project", "fake", "home/container-home", "home/runs")  # of a place, mounted by a start
 FOREVER = "import time\nprint('up', flush=True)\ntime.sleep(600)\n"
 
 
@@ -61,6 +62,9 @@ def block(tmp_path: Path) -> dict[str, Any]:
     python = Path(sys.executable)
     prefixes = {sys.prefix, sys.base_prefix, str(python.resolve().parent.parent)}
     mounts = ["/usr", "/etc/alternatives"] + [p for p in sorted(prefixes) if p[:4] != "/usr"]
+    # the nodes are one machine here, and ch-run fails where another one makes the same place
+    for path in (*mounts, *(tmp_path / name for name in FOLDERS)):
+        (image / str(path).lstrip("/")).mkdir(parents=True, exist_ok=True)
     return {
         "engine": "charliecloud",
         "image": str(image),
