@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 
 PERIOD = 0.25  # seconds between two looks
+# seconds for the ranks here to fail of a failure on another node: what they say is evidence
+LOSS_GRACE = 0.75
 SAVE_EVERY = 2.0  # seconds between two writes of the progress into status.json
 PYTHON_LIMIT = 16  # processes: a job of unknown shape may have hundreds of workers
 HEARTBEAT = 60.0  # seconds, without progress: a status that was damaged is written anew
@@ -94,6 +96,7 @@ class Observer:
         self.pattern.reset()
         self.lost = None
         self.output = (0, time.monotonic())  # bytes of output, and the time of the last ones
+        self.loss_at: float | None = None  # when a failure on another node was first seen
         self.progress = tracker.Progress(list(self.run.progress))
         self.watchdog = watchdog.Watchdog(self.run.hang)
         self.evidence: evidence.Evidence | None = None
@@ -193,12 +196,19 @@ class Observer:
         return PREEMPTED
 
     def _other_nodes(self, now: float, attempt: ObservedAttempt) -> str:
-        """Serve the other nodes; return "node" where one of them ends this one."""
+        """Serve the other nodes; return "node" where one of them ends this one.
+
+        After a failure there the ranks here, which lose their peers, may fail by themselves.
+        """
         if self.nodes is None:
             return ""
         if attempt.merger.total != self.output[0]:
             self.output = (attempt.merger.total, now)
-        return self.nodes.tick(attempt.number, now - self.output[1])
+        reason = self.nodes.tick(attempt.number, now - self.output[1])
+        if reason == "node" and self.nodes.cause.state == "failed":
+            self.loss_at = now if self.loss_at is None else self.loss_at
+            return reason if now - self.loss_at >= LOSS_GRACE else ""
+        return reason
 
     def is_stopping(self, attempt: int, why: str) -> None:
         """Notify the other nodes at once of a stop: their ranks will miss ours."""
