@@ -38,41 +38,10 @@ def tests(name: str) -> Any:
 def matrix() -> Iterator[Row]:
     """Yield how many runs ended as they should, though a part of them was killed or failed."""
     tests("support.signals").restore_interrupts()
-    kills = tests("support.faults.kill_matrix")
+    yield from _signals()
     cascade = tests("support.faults.cascades")
     ends = tests("support.faults.rank_failures")
     moments = tests("support.faults.supervisor_kills")
-    yield case_row(
-        "kill matrix: INT, TERM, HUP, KILL to client, tmux, supervisor, launcher, rank under "
-        "accelerate and torchrun, the stated end within 20 s",
-        [(str(case), kills.run_case, case) for case in kills.CASES],
-        KILLS_AT_A_TIME,
-    )
-    yield case_row(
-        "kill matrix of ranks that are started directly: the same signals, the stated end",
-        [(str(case), kills.run_case, case) for case in kills.DIRECT],
-        KILLS_AT_A_TIME,
-    )
-    warm = tests("support.faults.warm_kills")
-    yield case_row(
-        "kill matrix of runs that keep their imports for a restart: the same signals to the "
-        "process that keeps them, supervisor, starter, rank",
-        [(str(case), warm.run_case, case) for case in warm.CASES],
-        KILLS_AT_A_TIME,
-    )
-    queue = tests("support.faults.queue_kills")
-    yield case_row(
-        "kill matrix of runs in the queue for cards: the same signals to client and supervisor",
-        [(str(case), queue.run_case, case) for case in queue.CASES],
-        KILLS_AT_A_TIME,
-    )
-    members = tests("support.faults.member_kills")
-    yield case_row(
-        "kill matrix of services, parts and steps: the same signals to client, supervisors, "
-        "coordinator and programs; nothing left, nothing run twice",
-        [(str(case), members.run_case, case) for case in members.CASES],
-        KILLS_AT_A_TIME,
-    )
     direct_cascade = partial(cascade.one_cascade, by="direct")
     ranks = [random.randrange(cascade.RANKS) for _ in range(CASCADES)]  # noqa: S311 - no secret
     yield case_row(
@@ -107,6 +76,58 @@ def matrix() -> Iterator[Row]:
         [(f"supervisor killed after {moment:.3f} s, direct", direct_kill, moment) for moment in at],
     )
     yield _two_machines()
+    yield from _cuts()
+
+
+def _signals() -> Iterator[Row]:
+    """Yield what becomes of runs of each kind when one of their parts gets a signal."""
+    kills = tests("support.faults.kill_matrix")
+    warm = tests("support.faults.warm_kills")
+    queue = tests("support.faults.queue_kills")
+    members = tests("support.faults.member_kills")
+    rows = (
+        (
+            (
+                "kill matrix: INT, TERM, HUP, KILL to client, tmux, supervisor, launcher, rank "
+                "under accelerate and torchrun, the stated end within 20 s"
+            ),
+            kills.run_case,
+            kills.CASES,
+        ),
+        (
+            "kill matrix of ranks that are started directly: the same signals, the stated end",
+            kills.run_case,
+            kills.DIRECT,
+        ),
+        (
+            (
+                "kill matrix of runs that keep their imports for a restart: the same signals to "
+                "the process that keeps them, supervisor, starter, rank"
+            ),
+            warm.run_case,
+            warm.CASES,
+        ),
+        (
+            "kill matrix of runs in the queue for cards: the same signals to client and supervisor",
+            queue.run_case,
+            queue.CASES,
+        ),
+        (
+            (
+                "kill matrix of services, parts and steps: the same signals to client, "
+                "supervisors, coordinator and programs; nothing left, nothing run twice"
+            ),
+            members.run_case,
+            members.CASES,
+        ),
+    )
+    for what, run_case, cases in rows:
+        named = [(str(case), run_case, case) for case in cases]
+        yield case_row(what, named, KILLS_AT_A_TIME)
+
+
+def _cuts() -> Iterator[Row]:
+    """Yield what becomes of remote work when its connection is cut."""
     cuts = tests("support.faults.connection_cuts")
     why = cuts.sshd.missing()
     if why:

@@ -85,8 +85,12 @@ def _attempt(data: dict[str, Any]) -> str:
         text += f", exit code {data['exit_code']}"
     if data.get("resume_checkpoint"):
         text += f" from {data['resume_checkpoint']}"
-    if data.get("elapsed") is not None:
-        text += f" after {duration(data['elapsed'])}"
+    return text + _time_and_cause(data)
+
+
+def _time_and_cause(data: dict[str, Any]) -> str:
+    """Return after which time an attempt or a part has ended, and why it has failed."""
+    text = "" if data.get("elapsed") is None else f" after {duration(data['elapsed'])}"
     what = [str(data[key]) for key in ("class", "what") if data.get(key)]
     return f"{text}; {': '.join(what)}" if what else text
 
@@ -96,10 +100,7 @@ def _part(data: dict[str, Any]) -> str:
     text = f"{data['part']} {data['state']}{values}"
     if data.get("exit_code"):
         text += f", exit code {data['exit_code']}"
-    if data.get("elapsed") is not None:
-        text += f" after {duration(data['elapsed'])}"
-    what = [str(data[key]) for key in ("class", "what") if data.get(key)]
-    return f"{text}; {': '.join(what)}" if what else text
+    return text + _time_and_cause(data)
 
 
 def _progress(data: dict[str, Any]) -> str:
