@@ -32,6 +32,10 @@ class Precondition:
 
     PAUSE = 0.5  # seconds between two questions
 
+    def subject(self) -> str:
+        """Return what it waits for, for people, before it is asked the first time."""
+        raise NotImplementedError
+
     def poll(self) -> str:
         """Return what it waits for, for people; "" once it is met.
 

@@ -64,6 +64,10 @@ class FreeCards(Precondition):
         self._words: list[str] = []
         self._own_count = request.count - sum(service.queued for service in run.services)
 
+    def subject(self) -> str:
+        """Return how many cards it waits for."""
+        return self.wants
+
     def poll(self) -> str:
         """Return which cards it waits for, and who has them; "" once it has them."""
         try:

@@ -44,6 +44,10 @@ class EarlierRunEnd(Precondition):
         self.dir = os.path.join(folder, earlier.run, f"node-{earlier.node}")
         self.was_there = os.path.isdir(self.dir)
 
+    def subject(self) -> str:
+        """Return which end it waits for."""
+        return f"the end of {self.earlier.run}"
+
     def poll(self) -> str:
         """Return that the run has not ended; raise PreconditionFailed for the wrong end."""
         run = self.earlier.run
@@ -51,7 +55,7 @@ class EarlierRunEnd(Precondition):
             return ""
         status = run_state.current_status(self.dir)
         if status.state not in (*run_state.ENDED, "lost"):
-            return f"the end of {run}"
+            return self.subject()
         if self.earlier.is_any_end:
             left = status.state == "lost" and status.alive  # they go on without a supervisor
             return f"the end of {run}, of which {status.alive} processes are left" if left else ""

@@ -158,6 +158,10 @@ class Services(Precondition):
         ]
         self.by_name = {service.name: service for service in self.services}
 
+    def subject(self) -> str:
+        """Return which services are started first."""
+        return "; ".join(f"service {s.name}" for s in self.services if not s.spec.needs)
+
     def poll(self) -> str:
         """Start what can be started; return which service is not ready yet, "" for none."""
         for service in self.services:

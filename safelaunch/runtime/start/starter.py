@@ -203,7 +203,7 @@ def _start_supervisor(
 
 
 def await_start(node_dir: str, is_coming: Callable[[], bool]) -> Process | None:
-    """Wait until the supervisor has started the job, or waits for its turn; return its identity.
+    """Wait until the supervisor has started the job, or waits for something; return its identity.
 
     Raises StartFailed.
     """

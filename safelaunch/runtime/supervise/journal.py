@@ -44,6 +44,7 @@ class Journal:
         self.last = b"\n"  # byte of the merged log
         self.start_files: dict[str, tuple[bytes, int]] = {}  # name -> bytes and mode
         self.processes_limit = PROCESSES_LIMIT
+        self.wait_event = ""  # what the last event named that the run waits for
         self.status_file = os.path.join(node_dir, Status.FILE)
         self.failure_file = os.path.join(node_dir, Failure.FILE)
         self.status = Status(
@@ -198,9 +199,9 @@ class Journal:
 
     def show_wait(self, what: str) -> None:
         """Record what the run waits for before its first attempt."""
-        if self.status.waits_for == what:
+        if self.wait_event == self.status.waits_for == what:
             return
-        self.status.waits_for = what
+        self.status.waits_for = self.wait_event = what
         self.save()
         self.event("waits", what=what)
         self.notify(f"waits for {what}")

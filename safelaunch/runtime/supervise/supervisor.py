@@ -92,7 +92,7 @@ class Supervisor:
         if len(self.run.hosts) > 1:  # before the job: the others see at once that this node starts
             self.node.open_peers()
         if self.turn.preconditions:
-            self.journal.status.waits_for = "its turn"
+            self.journal.status.waits_for = self.turn.preconditions[0].subject()
             self.journal.save()
         else:
             self._start_first()
