@@ -7,7 +7,6 @@ and to no attempt.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 
 from safelaunch.runtime import processes
@@ -38,6 +37,8 @@ def end(node_dir: str) -> list[int]:
     folder = os.path.join(node_dir, FOLDER)
     if not os.path.isdir(folder):
         return []
+    import shutil  # noqa: PLC0415 - few runs keep their imports; each supervisor loads this module
+
     children = processes.descendants(os.getpid())
     ended = [pid for pid in pids(node_dir) if pid in children]
     for pid in ended:
