@@ -153,4 +153,4 @@ def test_the_steps_of_a_file_are_told_in_the_order_in_which_slurm_begins_them(
     ]
     whole = [json.loads(n) for n in place.cli("events", group, "--json").stdout.splitlines()]
     assert [line["time"] for line in whole] == sorted(line["time"] for line in whole)
-    assert cluster.queue() == ""
+    cluster.await_empty_queue()

@@ -108,7 +108,7 @@ def test_a_stop_ends_all_nodes_and_the_job(place: Place, cluster: Slurm) -> None
     place.cli("stop", "--grace", "2", run)
     shown = place.json("show", run)
     assert [node["state"] for node in shown["nodes"]] == ["stopped", "stopped"]
-    assert cluster.queue() == ""
+    cluster.await_empty_queue()
 
 
 def test_a_job_begins_after_another_of_the_same_login_node(place: Place) -> None:
@@ -260,7 +260,7 @@ def test_a_login_node_that_is_away_leaves_the_state_unknown_and_the_job_alone(
     place.ssh_config(server.ssh_config("login1"))
     assert place.json("show", run)["state"] in {"pending", "running"}
     place.cli("stop", "--grace", "1", run)
-    assert cluster.queue() == ""
+    cluster.await_empty_queue()
 
 
 def test_another_client_sees_the_run_and_stops_it(
@@ -273,7 +273,7 @@ def test_another_client_sees_the_run_and_stops_it(
     assert run in [entry["id"] for entry in listed]
     place.cli("stop", "--grace", "1", run, env=env)
     assert place.json("show", run, env=env)["state"] == "stopped"
-    assert cluster.queue() == ""
+    cluster.await_empty_queue()
 
 
 def test_a_host_without_slurm_says_where_sbatch_may_be(place: Place) -> None:

@@ -113,7 +113,7 @@ def test_a_run_that_waits_says_for_what_and_a_stop_cancels_it(place: Place, clus
     place.cli("stop", run)
     shown = place.json("show", run)
     assert (shown["state"], shown["reason"]) == ("stopped", "cancelled before it started")
-    assert cluster.queue() == ""
+    cluster.await_empty_queue()
 
 
 def test_a_stop_ends_all_nodes_and_the_job(place: Place, cluster: Slurm) -> None:
@@ -123,7 +123,7 @@ def test_a_stop_ends_all_nodes_and_the_job(place: Place, cluster: Slurm) -> None
     place.cli("stop", "--grace", "2", run)
     shown = place.json("show", run)
     assert [node["state"] for node in shown["nodes"]] == ["stopped", "stopped"]
-    assert cluster.queue() == ""
+    cluster.await_empty_queue()
 
 
 def test_a_job_that_is_cancelled_by_hand_is_stopped(place: Place, cluster: Slurm) -> None:
@@ -235,7 +235,7 @@ def test_a_login_node_that_sees_no_process_of_the_nodes_tells_and_stops_the_run(
     place.cli("stop", "--grace", "2", run)
     shown = place.json("show", run)
     assert [node["state"] for node in shown["nodes"]] == ["stopped", "stopped"]
-    assert cluster.queue() == ""
+    cluster.await_empty_queue()
 
 
 def test_a_failure_on_a_node_apart_is_named_with_it(place: Place, cluster: Slurm) -> None:
@@ -269,7 +269,7 @@ def test_a_job_begins_after_the_job_of_an_earlier_run_as_slurm_lets_it(
     shown = place.json("wait", third, code=1)
     assert (shown["state"], shown["attempts"]) == ("stopped", [])
     assert "the job that it depends on has failed" in shown["reason"]
-    assert cluster.queue() == ""
+    cluster.await_empty_queue()
 
 
 def test_steps_are_jobs_that_depend_on_each_other_with_the_outputs_of_those_before(
@@ -294,4 +294,4 @@ def test_steps_are_jobs_that_depend_on_each_other_with_the_outputs_of_those_befo
     assert [step["state"] for step in shown["steps"]] == ["succeeded"] * 2
     log = place.cli("logs", shown["steps"][1]["id"]).stdout
     assert f"from {place.project}/out/step-1" in log
-    assert cluster.queue() == ""
+    cluster.await_empty_queue()

@@ -159,12 +159,19 @@ def test_a_supervisor_that_stops_the_ranks_has_a_grace_of_its_own(
 def test_ranks_that_fail_in_the_grace_are_not_ended(start: Start, tmp_path: Path) -> None:
     process = start(
         "up()\nif rank == '0': wait_for('go')\n"
-        "open('go', 'w').close()\n"
-        "time.sleep(0.2 * (rank == '0'))\nopen('end.' + rank, 'w').close()\n"
-        "sys.exit(3 + int(rank))\n"
+        "open('end.' + rank, 'w').close()\nsys.exit(3 + int(rank))\n"
     )
+    pids = ranks(tmp_path)
+    wait_for(lambda: are_gone(pids[1:]) and waits_again(process.pid), "end of rank 1")
+    (tmp_path / "go").touch()
     assert process.wait() == 4
     assert (tmp_path / "end.0").exists()
+
+
+def waits_again(starter: int) -> bool:
+    """Whether the starter has looked at the ranks since one of them ended."""
+    state = processes.stat_of(starter)
+    return state is not None and state[0] == "S" and not pending(starter, signal.SIGCHLD)
 
 
 def pending(pid: int, signum: int) -> bool:

@@ -125,6 +125,10 @@ class Slurm:
     def end_jobs(self) -> None:
         """End all jobs, and wait until the queue is empty."""
         self.run("scancel", "--me")
+        self.await_empty_queue()
+
+    def await_empty_queue(self) -> None:
+        """Wait until no job is left: one that has ended stays COMPLETING until its nodes are clean."""
         wait_for(lambda: self.queue() == "", "empty queue")
 
     def start_again(self, job: str) -> None:
