@@ -49,6 +49,16 @@ ranks = [
 ]
 if pipe:
     for rank in ranks:
-        sys.stdout.buffer.write(b"teed: " + rank.communicate()[0])
+        sys.stdout.buffer.write(b"teed: " + rank.stdout.read())
 sys.stdout.flush()
-sys.exit(max(rank.wait() for rank in ranks))
+
+
+def wait(pid: int) -> int:
+    """Wait for the end of a rank, and leave its exit status to be read: here no block tells it."""
+    info = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    return info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
+
+
+code = max(wait(rank.pid) for rank in ranks)
+sys.stdout.flush()
+os._exit(code & 0xFF)  # without a wait for them, which would take the status
