@@ -245,7 +245,7 @@ def _log_pieces(node_dir: str, request: Message) -> Iterator[Piece]:
             node_dir,
             which,
             (attempt, position),
-            lambda: _is_log_complete(node_dir),
+            lambda: is_log_complete(node_dir),
             on=bool(request.get("follow")),
         )
 
@@ -282,11 +282,15 @@ def _has_log(node_dir: str, request: Message) -> bool:
     return os.path.isfile(path) or _has_batch_log(node_dir, request)
 
 
-def _is_log_complete(node_dir: str) -> bool:
-    """Whether nothing more will come: an engine that does not answer has ended nothing."""
-    status = current.status(node_dir)
-    is_silent = status.state == "unknown" and current.is_on_engine(os.path.dirname(node_dir))
-    return is_over(status) and not is_silent
+def is_log_complete(node_dir: str) -> bool:
+    """Whether nothing more will come: an engine that does not answer has ended nothing.
+
+    An engine queues all nodes of a run again at once: none is complete while another one may go on.
+    """
+    nodes = current.engine_nodes(os.path.dirname(node_dir)).values()
+    if not nodes:
+        return is_over(current.status(node_dir))
+    return all(is_over(node.status) and node.status.state != "unknown" for node in nodes)
 
 
 def _has_batch_log(node_dir: str, request: Message) -> bool:

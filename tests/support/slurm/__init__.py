@@ -128,7 +128,7 @@ class Slurm:
         self.await_empty_queue()
 
     def await_empty_queue(self) -> None:
-        """Wait until no job is left: one that has ended stays COMPLETING until its nodes are clean."""
+        """Wait until no job is left: an ended one is COMPLETING until its nodes are clean."""
         wait_for(lambda: self.queue() == "", "empty queue")
 
     def start_again(self, job: str) -> None:

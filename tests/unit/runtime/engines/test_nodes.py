@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from safelaunch.cli.runs import show
+from safelaunch.runtime.agent import runs as agent_runs
 from safelaunch.runtime.engines import current, nodes
 from safelaunch.runtime.engines.slurm import batch_log
 from safelaunch.runtime.engines.slurm.jobs import SlurmJob
@@ -116,3 +117,16 @@ def test_a_run_of_an_engine_that_is_not_known_shows_what_it_has_recorded(
     monkeypatch.setenv("SAFELAUNCH_HOME", str(tmp_path))
     show.command.main([RUN], standalone_mode=False)
     assert "running" in capsys.readouterr().out
+
+
+def test_no_log_is_complete_while_slurm_may_queue_the_run_again(tmp_path: Path) -> None:
+    """A stop of node 0 by Slurm reaches node 1 through node 0, before Slurm tells what follows."""
+    job = SlurmJob(id="7", state="RUNNING", started_at=time.time())
+    stop = Status(id=RUN, state="stopped", stopped_by="SIGTERM", started_at=time.time())
+    folder = run_folder(tmp_path, job, stop)
+    (folder / "node-1").mkdir()
+    RunRecord(id=RUN, name="run", node=1).write(str(folder / "node-1"))
+    Status(id=RUN, state="stopped", stopped_by="node").write(str(folder / "node-1"))
+    assert not agent_runs.is_log_complete(str(folder / "node-1"))
+    Status(id=RUN, state="succeeded").write(str(folder / "node-0"))
+    assert agent_runs.is_log_complete(str(folder / "node-1"))
