@@ -163,13 +163,16 @@ def resolve_steps(shown: str, flags: Flags, cwd: str) -> tuple[str, list[Resolve
 
     name, parts, sets = steps.split(tree, _default_name(shown), flags.sets)
     paths = Paths.from_job(path, cwd, flags.project_root, remote=flags.remote)
-    flags = flags._replace(sets=sets)
+    from safelaunch.config.members import variables
+
+    variables.check_settings(sets, [part.tree for part in parts])
+
+    def resolved(step: Node) -> Resolved:
+        own = flags._replace(sets=variables.settings_of(step, sets))
+        return resolve(step, own, paths, default_name=name, job_file=shown)
+
     return name, [
-        ResolvedStep(
-            *(part.name, part.after, part.inputs),
-            resolve(part.tree, flags, paths, default_name=name, job_file=shown),
-        )
-        for part in parts
+        ResolvedStep(part.name, part.after, part.inputs, resolved(part.tree)) for part in parts
     ]
 
 
@@ -213,7 +216,7 @@ def resolve(
             where=steps.origin,
             hint="run, remote and check take one file with steps",
         )
-    raw = _with_config_file(_with_flags(tree, flags, default_name), paths)
+    raw = _with_config_file(_with_values(tree, flags, default_name), paths)
     tree, assets, ignored = _with_assets(raw, flags, paths)
     values, origins = JOB.read(tree)
     if flags.remote:
@@ -384,6 +387,17 @@ def _with_image(tree: Node, image: str) -> Node:
     if block is not None and block.kind == "map" and image != "off":
         value = mapping({"image": value}, origin)
     return overlay(tree, mapping({"container": value}, origin))
+
+
+def _with_values(tree: Node, flags: Flags, default_name: str) -> Node:
+    """Return the keys with those of the command line, and with the values of their variables."""
+    new = _with_flags(tree, flags, default_name)
+    if not (new.get("vars") or new.get("services")):
+        return new
+    from safelaunch.config.members import variables
+
+    variables.check_settings(flags.sets, [tree])
+    return variables.substitute(new)
 
 
 def _with_config_file(tree: Node, paths: Paths) -> Node:

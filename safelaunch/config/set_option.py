@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from safelaunch.config.schema.blocks import BLOCKS
 from safelaunch.config.schema.files import JOB
-from safelaunch.config.yaml_io.node import Node, mapping, overlay
+from safelaunch.config.yaml_io.node import Node, mapping, overlay, scalar
 from safelaunch.config.yaml_io.reader import parse
 from safelaunch.errors import ConfigError, did_you_mean
 from safelaunch.model import Origin
@@ -12,7 +12,7 @@ from safelaunch.model import Origin
 # mappings with any names as keys
 _OPEN = (
     "args", "launcher_args", "env", "classes", "resume_args", "assets", "resources", "volumes",
-    "node_selector", "labels", "annotations", "matrix",
+    "node_selector", "labels", "annotations", "matrix", "vars",
 )  # fmt: skip
 
 
@@ -23,6 +23,8 @@ def apply_set_option(tree: Node, setting: str) -> Node:
     if not equals or not path:
         raise ConfigError("`--set` wants KEY=VALUE", where=f"--set {setting}")
     keys = _keys(path, origin)
+    if keys[0] == "vars":
+        return _with_variable(tree, keys, value, origin)
     leaf = _flag_value(value, origin)
     for depth in range(len(keys) - 1, 0, -1):
         old: Node | None = tree
@@ -36,6 +38,23 @@ def apply_set_option(tree: Node, setting: str) -> Node:
             )
         leaf = mapping({keys[depth]: leaf}, origin)
     return overlay(tree, mapping({keys[0]: leaf}, origin))
+
+
+def _with_variable(tree: Node, keys: list[str], value: str, origin: Origin) -> Node:
+    """Return the tree with the value of a variable: the text as it is, unless it is a list."""
+    if len(keys) == 1:
+        where = Origin(f"--set vars={value}")
+        raise ConfigError("`vars` has names", where=where, hint="--set vars.NAME=VALUE")
+    name, block = keys[1], tree.get("vars")
+    old = block.get(name) if block is not None and block.kind == "map" else None
+    default = old.get("default") if old is not None and old.kind == "map" else old
+    leaf = Node("scalar", origin, text=value, plain=not scalar(value, origin).is_null)
+    if default is not None and default.kind == "list":
+        leaf = _flag_value(value, origin)
+        if leaf.kind != "list":
+            hint = f"--set 'vars.{name}=[{value}]'" if value else f"--set 'vars.{name}=[]'"
+            raise ConfigError(f"`vars.{name}` is a list of words", where=origin, hint=hint)
+    return overlay(tree, mapping({"vars": mapping({name: leaf}, origin)}, origin))
 
 
 def _keys(path: str, origin: Origin) -> list[str]:

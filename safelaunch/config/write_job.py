@@ -8,6 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 from safelaunch.config.schema.files import JOB
+from safelaunch.config.schema.members.words import VARIABLE, readable
 from safelaunch.config.schema.types import ArgsType
 from safelaunch.config.yaml_io.node import mapping, overlay, scalar
 from safelaunch.config.yaml_io.reader import parse
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     from safelaunch.config.yaml_io.node import Node
 
 _ORDER = (
-    "name", "profile", "prefix", "launcher", "version", "script", "module", "command", "args",
-    "processes", "gpus", "queue", "nodes", "node_rank", "mixed_precision", "launcher_args",
+    "name", "vars", "profile", "prefix", "launcher", "version", "script", "module", "command",
+    "args", "processes", "gpus", "queue", "nodes", "node_rank", "mixed_precision", "launcher_args",
     "python", "venv",
     "conda", "conda_root", "python_options", "workdir", "max_duration", "setup", "log", "env",
     "env_from",
@@ -46,14 +47,17 @@ def job_yaml(tree: Node, profile: str | None) -> str:
     `args` become a mapping where that gives the identical words back, else they stay a list.
     A secret is refused.
     """
-    JOB.read(tree)
+    JOB.check_keys(tree)
+    JOB.read(readable(tree))
     keys = {key.text: value for key, value in tree.items}
     lines = [f"profile: {_scalar(profile)}"] if profile else []
     for key in _ORDER:
         if key not in keys or (key == "profile" and profile):
             continue
         node = keys[key]
-        if key == "env":
+        if key == "vars":
+            lines += ["vars:", *(f"  {k.text}: {_variable(v)}" for k, v in node.items)]
+        elif key == "env":
             lines += ["env:"] if node.items else []
             lines += [f"  {k.text}: {_value(v)}" for k, v in node.items]
         elif key in ("args", "launcher_args"):
@@ -67,7 +71,8 @@ def job_yaml(tree: Node, profile: str | None) -> str:
 
 def _args(key: str, node: Node) -> list[str]:
     words = tuple(item.text for item in node.items)
-    lines = _as_mapping(words)
+    # in a mapping a value that begins with `-` is joined to its option
+    lines = None if any(map(VARIABLE.search, words)) else _as_mapping(words)
     if lines is not None:
         with contextlib.suppress(ConfigError):  # a word that a mapping cannot hold
             inner = parse("\n".join(["args:", *lines]), "init").get("args")
@@ -94,6 +99,15 @@ def _as_mapping(words: tuple[str, ...]) -> list[str] | None:
         value = "true" if not shown else shown[0] if len(shown) == 1 else f"[{', '.join(shown)}]"
         lines.append(f"  {_scalar(key)}: {value}")
     return lines
+
+
+def _variable(node: Node) -> str:
+    """Return a variable: its default, or a mapping in braces."""
+    if node.kind == "map":
+        return "{" + ", ".join(f"{k.text}: {_variable(v)}" for k, v in node.items) + "}"
+    if node.kind == "list":
+        return "[" + ", ".join(_scalar(item.text) for item in node.items) + "]"
+    return _value(node)
 
 
 def _value(node: Node) -> str:

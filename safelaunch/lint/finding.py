@@ -44,6 +44,7 @@ class LintFinding:
         return {key: getattr(self, key) for key in keys} | {"fixable": self.is_fixable}
 
 
+JOB_VARIABLE = "job-variable"  # of a job file
 CRLF = "crlf"
 BOM = "bom"
 WHOLE_FILE = (CRLF, BOM)  # fixed in the whole file, not at one location

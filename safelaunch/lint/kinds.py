@@ -50,8 +50,8 @@ _JOB = frozenset((
     "logs", "log_cap", "max_duration", "progress", "success", "hang", "recovery", "sync", "assets",
     "needs", "inputs", "smoke", "slurm", "kubernetes", "ray", "container", "services",
     "shards", "matrix", "at_once",
-    "ray_cluster", "steps", "on_success", "on_failure", "on_end", "end_timeout", "upload", "pull",
-    "shutdown", "max_cost", "preemption",
+    "vars", "ray_cluster", "steps", "on_success", "on_failure", "on_end", "end_timeout", "upload",
+    "pull", "shutdown", "max_cost", "preemption",
 ))  # fmt: skip
 _OVERLAY_KEYS = frozenset((
     "env", "env_from", "setup", "recovery", "hang", "success", "venv", "nodes", "needs", "inputs",

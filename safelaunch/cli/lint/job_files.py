@@ -13,18 +13,19 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.config import steps
+from safelaunch.config.members import variables as job_variables
 from safelaunch.config.resolve import read_job
 from safelaunch.config.schema.files import JOB
+from safelaunch.config.schema.members.words import readable
 from safelaunch.config.yaml_io.node import Node, overlay
 from safelaunch.errors import ConfigError
 from safelaunch.lint import variables
 from safelaunch.lint.env.model import Facts
+from safelaunch.lint.finding import JOB_VARIABLE, NOTE, WARNING, LintFinding
 from safelaunch.lint.variables import VariableLocation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from safelaunch.lint.finding import LintFinding
 
 
 class JobFindings(NamedTuple):
@@ -42,7 +43,8 @@ def check_job(path: str, shown: str, facts: Facts | None, home: str) -> JobFindi
         return JobFindings(None, e)
     error = None
     try:
-        JOB.read(tree)
+        JOB.check_keys(tree)
+        JOB.read(readable(tree))
         steps.split(tree, "job")
     except ConfigError as e:
         error = e
@@ -52,6 +54,8 @@ def check_job(path: str, shown: str, facts: Facts | None, home: str) -> JobFindi
     for machine, job in itertools.product(machines, trees):
         for finding in _variables(job, machine):
             findings.setdefault((finding.file, finding.line, finding.column, finding.id), finding)
+    for finding in _job_variables(tree):
+        findings.setdefault((finding.file, finding.line, finding.column, finding.id), finding)
     variables_of_job = [*findings.values()]
     if variables_of_job:
         from safelaunch.cli.lint import programs
@@ -59,6 +63,20 @@ def check_job(path: str, shown: str, facts: Facts | None, home: str) -> JobFindi
         own = programs.of_job(tree, os.path.dirname(path))
         variables_of_job = programs.without_own_variables(variables_of_job, own)
     return JobFindings(tuple(variables_of_job), error)
+
+
+def _job_variables(tree: Node) -> Iterator[LintFinding]:
+    """Yield variables that are declared and not used, and words of variables where none is."""
+    for name, node in job_variables.unused(tree):
+        yield _at(node, JOB_VARIABLE, f"`{{vars.{name}}}` is not used in this job", NOTE)
+    for word, node in job_variables.undeclared(tree):
+        yield _at(node, JOB_VARIABLE, f"`{word}` stays as it is: the job has no `vars`", WARNING)
+
+
+def _at(node: Node, rule: str, message: str, severity: str) -> LintFinding:
+    origin = node.origin
+    file = origin.source.replace(os.sep, "/")
+    return LintFinding(file, origin.line, origin.column, rule, message, severity=severity)
 
 
 def _steps(tree: Node) -> Iterator[Node]:

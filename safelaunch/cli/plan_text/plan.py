@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from safelaunch.config.resolve import Flags, Resolved
     from safelaunch.config.yaml_io.node import Node
-    from safelaunch.model import EnvVar, NodePlan, Plan, Preemption
+    from safelaunch.model import EnvVar, NodePlan, Origin, Plan, Preemption
 
 
 def resolve_target(files: Sequence[str], line: Sequence[str], flags: Flags) -> Resolved:
@@ -350,7 +350,7 @@ def print_explanation(resolved: Resolved, plan: Plan) -> None:
             print_container_origins(node)
         click.echo(f"environment of {node.host}")
         for var in node.env.values():
-            click.echo(f"  {format_variable(var)}    {var.origin}")
+            click.echo(f"  {format_variable(var)}    {_place(var.origin)}")
             for other in var.beats:
                 click.echo(f"      beats {format_variable(other)}    {other.origin}")
 
@@ -360,13 +360,19 @@ def _explain(node: Node, indent: str, name: str) -> None:
         for key, value in node.items:
             _explain(value, indent, f"{name}.{key.text}" if name else key.text)
         return
-    click.echo(f"{indent}{name}: {_leaf(node)}    {node.origin}")
+    click.echo(f"{indent}{name}: {_leaf(node)}    {_place(node.origin)}")
     if any(item.origin.source != node.origin.source for item in node.items):
         for origin, items in itertools.groupby(node.items, key=lambda item: item.origin):
             click.echo(f"{indent}    {' '.join(map(_leaf, items))}    {origin}")
     for other in node.beats:
         if _leaf(other) != _leaf(node):
             click.echo(f"{indent}    beats {_leaf(other)}    {other.origin}")
+
+
+def _place(origin: Origin) -> str:
+    """Return where a value is, and the variable of the job that it is."""
+    is_variable = origin.option.startswith("vars.")
+    return f"{origin} ({origin.option})" if is_variable else str(origin)
 
 
 def _leaf(node: Node) -> str:

@@ -26,6 +26,8 @@ from safelaunch.config.schema.host_types import SSH_NAME, USER, Addresses, Hub, 
 from safelaunch.config.schema.keys import Block, Key, Schema
 from safelaunch.config.schema.members.fan_out import FAN_OUT_KEYS
 from safelaunch.config.schema.members.services import NOT_OF_SERVICES, SERVICE, SERVICE_NAME
+from safelaunch.config.schema.members.variables import VarsType
+from safelaunch.config.schema.members.words import readable
 from safelaunch.config.schema.profile_facts import DATE, FactsType
 from safelaunch.config.schema.sync import SYNC, AssetsType
 from safelaunch.config.schema.text_checks import check_kind
@@ -66,7 +68,7 @@ class SmokeType:
                     where=key.origin,
                     hint="write it one level up" if key.text == "extends" else None,
                 )
-        return JOB.read(node)[0]
+        return JOB.read(readable(node))[0]
 
     def schema(self) -> Shape:
         names = [key.name for key in JOB.keys if key.name not in ("extends", "smoke", "steps")]
@@ -91,7 +93,9 @@ class ServicesType:
                 raise ConfigError(
                     f"`{key.text}` of a service", where=key.origin, hint="the job itself has it"
                 )
-        JOB.read(replace(node, items=tuple(item for item in node.items if item not in own)))
+        rest = replace(node, items=tuple(item for item in node.items if item not in own))
+        JOB.check_keys(rest)
+        JOB.read(readable(rest))
         return SERVICE.read(replace(node, items=tuple(own)))[0]
 
     def schema(self) -> Shape:
@@ -114,7 +118,8 @@ class StepsType:
             if value.is_null:
                 continue
             check_kind(value, "map", "a mapping of job keys")
-            STEP.read(value)
+            STEP.check_keys(value)
+            STEP.read(readable(value))
         names = tuple(key.text for key, value in node.items if not value.is_null)
         if not names:
             raise ConfigError("`steps` has no step", where=node.origin)
@@ -232,6 +237,7 @@ JOB = Schema(
         Key("container", _CONTAINER, "the image that it runs in, over the block of the hosts file"),
         Key("services", ServicesType(), "programs that run beside the job, ready before it begins"),
         *FAN_OUT_KEYS,
+        Key("vars", VarsType(), "variables by name: {vars.NAME} stands for the value of each"),
         Key("smoke", SmokeType(), "job keys that `run --smoke` sets on top of this job"),
         Key("steps", StepsType(), "jobs one after another, with the keys of this one as defaults"),
     ),

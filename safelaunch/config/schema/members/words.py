@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.config.yaml_io.node import leaves
 from safelaunch.errors import ConfigError
 
 if TYPE_CHECKING:
-    import re
     from collections.abc import Iterator
 
     from safelaunch.config.yaml_io.node import Node
 
+# a value of `vars`; `${vars.x}` is OmegaConf's
+VARIABLE = re.compile(r"(?<!\$)\{vars\.([^{}]*)\}")
+# read elsewhere: blocks of jobs of their own, and lines of the user's shell
+WITHOUT_VARIABLES = ("vars", "extends", "smoke", "steps", "services", "setup")
 REPLACED_KEYS = ("args", "launcher_args", "command", "env", "recovery.resume_args")
 
 
@@ -22,6 +27,17 @@ class LateWord(NamedTuple):
     key: str
     node: Node
     match: re.Match[str]
+
+
+def readable(tree: Node) -> Node:
+    """Return the keys of a job without those whose values are known only with its variables."""
+    items = tuple(
+        (key, value)
+        for key, value in tree.items
+        if key.text in WITHOUT_VARIABLES
+        or not any(VARIABLE.search(leaf.text) for leaf in leaves(value))
+    )
+    return replace(tree, items=items)
 
 
 def late_words(tree: Node, pattern: re.Pattern[str]) -> Iterator[LateWord]:
