@@ -42,6 +42,9 @@ EXAMPLES = {
     "parts-evaluate": Example("examples/parts/evaluate.yaml", ("scripts/score.py",)),
     "parts-inference": Example("examples/parts/inference.yaml", ("scripts/classify.py",)),
     "parts-sweep": Example("examples/parts/sweep.yaml", ("scripts/descend.py",)),
+    "trl-grpo": Example(
+        "examples/trl/grpo.yaml", ("scripts/train_grpo.py", "scripts/reward_server.py")
+    ),
     "companionguard": Example("examples/companionguard/train.yaml", ("scripts/train_ppo.py",)),
     "lightrft-grpo": Example(
         "examples/lightrft/grpo.yaml", ("examples/gsm8k_geo3k/train_colocate.py",)

@@ -26,6 +26,7 @@ ALLOWED = {
     r"(docker|podman) for tests needs root": "CI without root runs no containers",
     r"no (docker|podman) here": "of a CI that may install no packages",
     r"no Ray here": "of a CI that may not install 400 MB, or without a wheel for its Python",
+    r"no TRL here": "of a CI that may not install 300 MB, or without a wheel for its Python",
     r"no accounting of Slurm here": "of a CI that may not install a database",
     r"cannot cut holes|second file system": "depends on the file systems of the machine",
 }
