@@ -987,3 +987,4 @@ class Service:
     needs: tuple[str, ...] = ()  # services that are ready before it starts
     port: int | None = None  # None: a free one
     on_exit: str = "fail"  # fail: the job fails with it; ignore
+    node: int = 0  # of the run, on whose machine it runs

@@ -118,6 +118,7 @@ class ResolvedService(NamedTuple):
 
     resolved: Resolved
     keys: Mapping[str, Any]
+    node: int = 0  # number of the node on whose machine it runs
 
 
 class EngineOfJob(NamedTuple):
@@ -295,8 +296,11 @@ def _services(
 
     services.check(values["services"], tree, resolved.job, resolved.hosts)
     flags = resolved.flags._replace(sets=(), smoke=False, ladder=None, direct=False, queue=False)
+    if resolved.job.hosts:
+        flags = flags._replace(hosts=(resolved.hosts[0].name,))
     queue, by_name = resolved.job.queue, {}
-    for name, keys in services.trees(tree):
+    is_shared = len(resolved.hosts) > 1
+    for name, keys in services.trees(tree, is_shared=is_shared):
         own = resolve(keys, flags, paths, default_name=name, job_file=resolved.job_file)
         if queue is not None:
             origin = resolved.job.origin("queue")

@@ -118,7 +118,7 @@ def make_plan(resolved: Resolved) -> Plan:
         fingerprint=fingerprint(job, job.fingerprint),
         manual_node=_manual_node(job, nodes[0]) if job.starts_one_node else None,
         engine=job.request,
-        services=tuple(_service(service) for service in resolved.services),
+        services=tuple(_service(service, resolved) for service in resolved.services),
         queue=job.queue and replace(job.queue, kind=_kind(resolved)),
         fan_out=resolved.fan_out,
     )
@@ -126,18 +126,28 @@ def make_plan(resolved: Resolved) -> Plan:
         from safelaunch.plan.members.fan_out import with_cards
 
         plan = with_late_values(with_cards(plan), "shard", "matrix")
-    return with_late_values(plan, "services") if plan.services else plan
+    return _with_services(plan, resolved) if plan.services else plan
 
 
-def _service(service: ResolvedService) -> Service:
-    """Return a service with its plan."""
+def _with_services(plan: Plan, resolved: Resolved) -> Plan:
+    """Return a plan with the late values of services, which it reaches without a proxy."""
+    if len(resolved.hosts) > 1:
+        hosts = [f"{{services.{own.resolved.job.name}.host}}" for own in resolved.services]
+        nodes = (replace(node, direct=(*node.direct, *hosts)) for node in plan.nodes)
+        plan = replace(plan, nodes=tuple(nodes))
+    return with_late_values(plan, "services")
+
+
+def _service(service: ResolvedService, resolved: Resolved) -> Service:
+    """Return a service of a job with its plan."""
     keys = service.keys
     return Service(
-        plan=with_late_values(make_plan(service.resolved), "services"),
+        plan=_with_services(make_plan(service.resolved), resolved),
         ready=keys.get("ready", Ready()),
         needs=tuple(keys.get("after", ())),
         port=keys.get("port"),
         on_exit=keys.get("on_exit", "fail"),
+        node=service.node,
     )
 
 
@@ -201,7 +211,7 @@ def _in_folders(resolved: Resolved, folders: Sequence[str]) -> Resolved:
     return resolved._replace(
         hosts=tuple(replace(host, workdir=folder) for host, folder in pairs),
         services=tuple(
-            service._replace(resolved=_in_folders(service.resolved, folders))
+            service._replace(resolved=_in_folders(service.resolved, [folders[service.node]]))
             for service in resolved.services
         ),
     )

@@ -237,6 +237,8 @@ def _output_folders(resolved: Resolved, plan: Plan, rank: int, tree: str) -> lis
     paths = [*named_outputs(resolved.job, node), *map(_folder_of_glob, globs)]
     below = [_from_tree(node, path, tree) for path in paths]
     for service, own in zip(resolved.services, plan.services, strict=True):
+        if service.node != rank:
+            continue
         node = own.plan.nodes[0]
         names = named_outputs(service.resolved.job, node)
         below += (_from_tree(node, path, tree) for path in names)

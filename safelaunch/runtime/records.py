@@ -413,6 +413,8 @@ class ServiceSpec(Record):
     cards: CardRequest | None = None  # cards that it has named, without a queue
     queued: int = 0  # how many of the cards that its run waits for are its own
     gpus: Sequence[str] = ()  # cards that it has named, or those once the run has them
+    node: int = 0  # number of the node that runs it
+    address: str = "127.0.0.1"  # address of that node, for all nodes
 
 
 class MergeSpec(Record):
@@ -820,6 +822,7 @@ class ServiceStatus(Record):
     port: int | None = None  # its port
     exit_code: int | None = None  # exit code of its launcher
     run_dir: str | None = None  # its folder
+    host: str | None = None  # host of its node, where the run has several
 
 
 class EndStep(Record):

@@ -64,7 +64,11 @@ class StartRequest(NamedTuple):
         plan_json = self.plan_json
         for slot, placeholder in late.items():
             plan_json = plan_json.replace(placeholder.encode(), str(slot).encode())
-        files = [[f"{UNBOUND}/{name}", size] for name, size in self.words["files"]]
+        # the supervisor meets those of the other nodes before it waits
+        files = [
+            [name if name == PeersAddress.FILE else f"{UNBOUND}/{name}", size]
+            for name, size in self.words["files"]
+        ]
         files.append([PlanRecord.FILE, len(plan_json)])
         words = {**self.words, "files": files}
         self.run.placeholders = {slot.value: text for slot, text in late.items()}

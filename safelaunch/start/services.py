@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from safelaunch.model import Slot
 from safelaunch.plan.members.words import late_values as late_words
+from safelaunch.runtime.members.ready_checks import LOOPBACK
 from safelaunch.start import preflight
 from safelaunch.start.local_probe import LocalProbe
 from safelaunch.start.run_files import start_request
@@ -35,20 +36,26 @@ def with_services(
     caller: Caller,
     facts: Mapping[Slot, str],
     reports: Sequence[MachineReport],
+    *,
+    addresses: Sequence[str] = (),
 ) -> StartRequest:
-    """Return the request with the files of the services.
+    """Return the request with the files of the services that its node runs.
 
-    `facts` are those of the job, `reports` those of the machine by each service's interpreter.
-    Raises StartError and ConfigError.
+    `facts` are those of the job, `reports` those of the machine by each service's interpreter,
+    `addresses` those of the nodes, of several. Raises StartError and ConfigError.
     """
     files: list[tuple[str, bytes]] = []
     env, specs, notes = dict(request.words["env"]), [], list(request.notes)
     for service, report in zip(plan.services, reports, strict=True):
+        address = addresses[service.node] if addresses else LOOPBACK
+        if service.node != request.run.node:  # it has to be known there
+            specs.append(members.service_spec(service, "", address))
+            continue
         own, start = _service_request(service, caller, facts, report)
         files += own
         env |= start.words["env"]
         notes += [f"service {service.plan.name}: {note}" for note in start.notes]
-        spec = members.service_spec(service, start.run.cwd)
+        spec = members.service_spec(service, start.run.cwd, address)
         # the supervisor gives it the folder of the claims, or cards out of those of the run
         if service.plan.queue is None and start.run.gpus:
             spec.cards, spec.gpus = start.run.cards, start.run.gpus

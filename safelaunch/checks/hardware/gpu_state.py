@@ -232,7 +232,10 @@ def _cards_of_services(host: HostContext) -> set[str]:
     if host.context.plan is None or not host.context.is_quick:
         return set()
     cards: set[str] = set()
+    number = 0 if host.node is None else host.node.node_rank
     for service in host.context.plan.services:
+        if service.node != number:
+            continue
         env = service.plan.nodes[0].env
         values = [env[name].value for name in accelerators.DEVICE_VARIABLES if name in env]
         for value in filter(None, values):

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 
 def _services(host: HostContext) -> Sequence[Service]:
-    return () if host.context.plan is None else host.context.plan.services
+    """Return the services that run on a host."""
+    plan, node = host.context.plan, host.node
+    if plan is None or node is None:
+        return ()
+    return [service for service in plan.services if service.node == node.node_rank]
 
 
 def _questions(host: HostContext) -> list[Question]:

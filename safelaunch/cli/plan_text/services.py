@@ -18,7 +18,8 @@ def print_services(plan: Plan) -> None:
     for service in plan.services:
         after = f", after {', '.join(service.needs)}" if service.needs else ""
         port = "a free port" if service.port is None else f"port {service.port}"
-        click.echo(f"# service {service.plan.name}, {port}{after}; {_ready(service.ready)}")
+        where = f" on {service.plan.nodes[0].host}" if len(plan.nodes) > 1 else ""
+        click.echo(f"# service {service.plan.name}{where}, {port}{after}; {_ready(service.ready)}")
         click.echo(paste_line(service.plan.nodes[0], service.plan.topology) + " &\n")
 
 

@@ -24,6 +24,7 @@ class Preset(NamedTuple):
     command: str
     http: str | None
     source: str
+    host_option: str = ""  # by which it is made to listen for other machines, unless it does
 
 
 PRESETS: Mapping[str, Preset] = {
@@ -40,6 +41,7 @@ PRESETS: Mapping[str, Preset] = {
         "",
         "/health",
         "https://docs.sglang.io/basic_usage/native_api.html",
+        "host",
     ),
     "trl-vllm": Preset(
         "python",
@@ -65,8 +67,11 @@ PRESETS: Mapping[str, Preset] = {
 }
 
 
-def with_preset(name: str, keys: Node, preset: str) -> Node:
-    """Return the keys of a service over those of its preset. Raises ConfigError."""
+def with_preset(name: str, keys: Node, preset: str, *, is_shared: bool) -> Node:
+    """Return the keys of a service over those of its preset. Raises ConfigError.
+
+    `is_shared`: other machines use it too.
+    """
     row, origin = PRESETS[preset], Origin(f"preset {preset}")
     args = keys.get("args")
     if args is not None and args.kind != "map":
@@ -80,5 +85,8 @@ def with_preset(name: str, keys: Node, preset: str) -> Node:
         own["module"] = scalar(row.module, origin)
     if row.command:
         own["command"] = Node("list", origin, items=(scalar(row.command, origin),))
-    own["args"] = mapping({"port": scalar(f"{{services.{name}.port}}", origin)}, origin)
+    args_of_preset = {"port": scalar(f"{{services.{name}.port}}", origin)}
+    if is_shared and row.host_option:
+        args_of_preset[row.host_option] = scalar("0.0.0.0", origin)  # noqa: S104 - asked for
+    own["args"] = mapping(args_of_preset, origin)
     return overlay(mapping(own, origin), keys)

@@ -29,8 +29,8 @@ _WORD = re.compile(r"(?<!\$)\{services\.([^.{}]*)\.([^{}]*)\}")
 _FIELDS = ("host", "port", "url")
 
 
-def trees(tree: Node) -> list[tuple[str, Node]]:
-    """Return name and keys of each service of a job."""
+def trees(tree: Node, *, is_shared: bool = False) -> list[tuple[str, Node]]:
+    """Return name and keys of each service of a job; `is_shared`: on several machines."""
     block = tree.get("services")
     items = block.items if block is not None else ()
     own = {key.name for key in SERVICE.keys}
@@ -43,7 +43,7 @@ def trees(tree: Node) -> list[tuple[str, Node]]:
             job_keys = overlay(mapping({"queue": queue}, queue.origin), job_keys)
         preset = keys.get("preset")
         if preset is not None and not preset.is_null:
-            job_keys = with_preset(name.text, job_keys, preset.text)
+            job_keys = with_preset(name.text, job_keys, preset.text, is_shared=is_shared)
         pairs.append((name.text, overlay(base, job_keys)))
     return pairs
 
@@ -83,12 +83,12 @@ def check(
     if job.engine is not None:
         hint = "start the server in the job itself"
         raise ConfigError(f"`services` and --on {job.engine}", where=where, hint=hint)
-    _check_container(job, hosts[0])
-    if len(hosts) > 1:
-        names = ", ".join(host.name for host in hosts)
-        raise ConfigError(f"`services` of a job on {names}", where=where, hint="name one host")
-    if job.topology.nodes > 1 or job.starts_one_node:
-        raise ConfigError("`services` of a job on several nodes", where=where, hint="`nodes: 1`")
+    for host in hosts:
+        _check_container(job, host)
+    if job.starts_one_node:
+        hint = "start all nodes at once: `safelaunch remote --host FIRST --host SECOND`"
+        what = "`services` of a job whose nodes are started by hand"
+        raise ConfigError(what, where=where, hint=hint)
     _check_order(services, tree)
     for word in _words(tree):
         name, field, origin = word.match[1], word.match[2], word.node.origin

@@ -130,7 +130,10 @@ class PreparedStart(NamedTuple):
         if plan.services:
             from safelaunch.start.services import with_services
 
-            request = with_services(request, plan, self.caller, facts, self.service_reports)
+            addresses = () if self.routes is None else self.routes.addresses
+            request = with_services(
+                request, plan, self.caller, facts, self.service_reports, addresses=addresses
+            )
         if plan.fan_out is not None:
             from safelaunch.start.fan_out import with_parts
 
@@ -186,8 +189,9 @@ def prepare(
 
     transfer = None if sync is None else connect_and_scan(sync, machines, caller.home, run_id)
     replies = together(ask, range(len(machines)))
-    # a job with services has one node
-    service_replies = [_ask_for_service(machines[0], service, run_id) for service in plan.services]
+    service_replies = [
+        _ask_for_service(machines[service.node], service, run_id) for service in plan.services
+    ]
     if transfer is not None:
         transfer.request()
     _request_answers(quick_checks, machines)

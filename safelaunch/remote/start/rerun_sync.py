@@ -147,7 +147,7 @@ class _CodeSync:
             plan = bind(plan, homes[0])  # the nodes share the login node's
         else:
             nodes = [bind(plan, home).nodes[rank] for rank, home in enumerate(homes)]
-            services = (replace(s, plan=bind(s.plan, homes[0])) for s in plan.services)
+            services = (replace(s, plan=bind(s.plan, homes[s.node])) for s in plan.services)
             plan = replace(plan, nodes=tuple(nodes), services=tuple(services))
         for before, folder in dict(zip(self._before, code, strict=True)).items():
             plan = move_paths(plan, before, folder.path)

@@ -1,4 +1,7 @@
-"""What the supervisors of several nodes send each other: how an attempt ended, what is next."""
+"""What the supervisors of several nodes send each other.
+
+How an attempt ended, what is next, and how the services are that a node runs for all.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from safelaunch.runtime.records import Failure, Nullable
+    from safelaunch.runtime.records import Failure, Nullable, ServiceStatus
 
 
 class Decision(Record):
@@ -37,3 +40,11 @@ class NodeEnd(Record):
     unmet: Nullable[Sequence[str]] = None  # conditions of `success` that are not met
     checkpoints: Nullable[Sequence[str]] = None  # whole ones on the node, the newest first
     failure: Failure | None = None  # its failure.json, of a node that was started by hand
+
+
+class NodeServices(Record):
+    """How the services on one node are, as it is sent to the others."""
+
+    node: int = -1  # number of the node
+    attempt: int = 0  # number of the attempt that they are started for, or run beside
+    services: Sequence[ServiceStatus] = ()  # those that the node runs

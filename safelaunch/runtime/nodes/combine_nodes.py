@@ -68,12 +68,19 @@ def status(nodes: Sequence[NodeState]) -> Status:
         whole.alive = sum(n.status.alive or 0 for n in nodes)
     if any(n.status.leftovers for n in nodes):
         whole.leftovers = sum(n.status.leftovers or 0 for n in nodes)
-    left = [process for node in nodes for process in node.status.leftover_processes]
-    if left:
-        whole.leftover_processes = left
+    _join_lists(whole, nodes)
     whole.proof = worst.status.proof if all(node.status.proof for node in nodes) else None
     whole.nodes = [_summary(node) for node in nodes]
     return whole
+
+
+def _join_lists(whole: Status, nodes: Sequence[NodeState]) -> None:
+    left = [process for node in nodes for process in node.status.leftover_processes]
+    if left:
+        whole.leftover_processes = left
+    services = [service for node in nodes for service in node.status.services]
+    if services:
+        whole.services = services
 
 
 def _nccl(nodes: Sequence[NodeState]) -> NcclReport | None:

@@ -12,6 +12,7 @@ import importlib
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import Any
 
     from safelaunch.runtime.records import Failure, RunRecord, ServiceStatus
 
@@ -31,6 +32,9 @@ class Precondition:
     """One thing that a run waits for before its first attempt."""
 
     PAUSE = 0.5  # seconds between two questions
+
+    def prepare_attempt(self, nodes: Any, attempt: int) -> None:
+        """Begin to wait before an attempt; `nodes` are the other nodes of the run, None for one."""
 
     def subject(self) -> str:
         """Return what it waits for, for people, before it is asked the first time."""

@@ -1,28 +1,49 @@
-"""Services of a job: started in order of need, ready before its first attempt, ended after it."""
+"""Services of a job: started in order of need, ready before its first attempt, ended after it.
+
+Of several nodes each starts those that are given to it, and tells the others how they are. None is
+started before all nodes have come so far, and none of the nodes begins its attempt before all
+services are ready.
+"""
 
 from __future__ import annotations
 
 import os
+import socket
 import time
 
-from safelaunch.runtime.failure import log_tails
 from safelaunch.runtime.members.member import Member
-from safelaunch.runtime.members.ready_checks import Readiness
+from safelaunch.runtime.members.ready_checks import ANSWER_LIMIT, url
 from safelaunch.runtime.preconditions import Precondition, PreconditionFailed, earlier_runs
+from safelaunch.runtime.preconditions.service_process import CLASS, SEED, ServiceProcess
 from safelaunch.runtime.records import Failure, RunRecord, ServiceStatus
-from safelaunch.runtime.start import start_probe
-from safelaunch.runtime.units import duration
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
+    from typing import Protocol
 
+    from safelaunch.runtime.messages.ends import NodeServices
     from safelaunch.runtime.records import ServiceSpec
 
-PORT_CLASS = "port-in-use"
-CLASS = "service-failed"  # failure class of a job that lost a service whose own is not known
-ADDRESS = "127.0.0.1"
-SEED = 1009  # between the ports that are searched for two services
+    class OtherNodes(Protocol):
+        """The messages of the other nodes."""
+
+        services: dict[int, NodeServices]
+
+        def name(self, node: int) -> str:
+            """Return `gpu2 (node 1)`."""
+
+        def send_services(self, attempt: int, statuses: Sequence[ServiceStatus]) -> None:
+            """Send to the others how the services on this node are."""
+
+        def lost_for(self, node: int) -> float:
+            """Return for how many seconds a node has not answered, 0 unless it is lost."""
+
+
+PEER_CLASS = "peer-lost"
+WAY_LIMIT = 30.0  # seconds in which another node has to reach a service that is ready
+WAY_ADVICE = "open its port between the hosts, all above 1023: a firewall there drops or refuses it"
+LOST_ADVICE = "check that host: its power, its network, `journalctl -b -1 -e`, `dmesg`"
 
 
 def preconditions(run: RunRecord, node_dir: str, umask: int) -> list[Services]:
@@ -30,120 +51,8 @@ def preconditions(run: RunRecord, node_dir: str, umask: int) -> list[Services]:
     return [Services(run, node_dir, umask)]
 
 
-class ServiceProcess:
-    """One service, and how far it is."""
-
-    def __init__(self, spec: ServiceSpec, member: Member, seed: int) -> None:
-        self.spec = spec
-        self.name = spec.name
-        self.member = member
-        self.seed = seed  # from which its ports are searched
-        self.port = 0
-        self.readiness: Readiness | None = None
-        self.began = 0.0
-        self.is_ready = False
-        self.missing = ""
-
-    @property
-    def is_begun(self) -> bool:
-        """Whether it was started."""
-        return self.readiness is not None
-
-    def choose_port(self) -> None:
-        """Choose its port. Raises PreconditionFailed."""
-        port = self.spec.port or start_probe.free_port(self.seed)
-        if port is None or not start_probe.can_bind(port):
-            which = "no port is free for" if port is None else f"port {port} is taken, of"
-            what = f"{which} service {self.name}"
-            advice = f"leave `port` out: it gets a free one, `{{services.{self.name}.port}}`"
-            raise PreconditionFailed(
-                Failure(version=1, class_name=PORT_CLASS, role="root", what=what, advice=advice)
-            )
-        self.port = port
-
-    def values(self) -> dict[str, str]:
-        """Return the values of its words."""
-        stem = f"services.{self.name}"
-        return {
-            f"{stem}.host": ADDRESS,
-            f"{stem}.port": str(self.port),
-            f"{stem}.url": f"http://{ADDRESS}:{self.port}",
-        }
-
-    def start(self, values: Mapping[str, str]) -> None:
-        """Start it. Raises OSError, ValueError."""
-        port = start_probe.free_port(self.seed + SEED // 2)
-        own = {"cards": ",".join(self.spec.gpus)} if self.spec.queued else {}
-        self.member.start({**values, **own, "port": str(port or "")}, self.spec)
-        log = os.path.join(self.member.dir, "logs", "attempt-1", "combined.log")
-        check = self.spec.ready.copy()
-        check.command = [_with_values(word, values) for word in check.command]
-        self.readiness = Readiness(check, self.port, log, self.spec.cwd)
-        self.began = time.monotonic()
-
-    def look(self) -> None:
-        """Look whether it is ready by now."""
-        if self.readiness is not None and not self.is_ready:
-            self.missing = self.readiness.missing()
-            self.is_ready = not self.missing
-
-    def failure(self) -> Failure | None:
-        """Return how it ended, where it has; or that it was not ready in time."""
-        if self.is_begun and not self.member.is_running:
-            return self._ended()
-        limit = self.spec.ready.limit
-        if self.is_begun and not self.is_ready and time.monotonic() - self.began > limit:
-            what = f"service {self.name} was not ready after {duration(limit)}: {self.missing}"
-            return self._about(what, None, "; `ready: {limit: 30m}` gives it longer")
-        return None
-
-    def _ended(self) -> Failure:
-        status, own = self.member.status(), self.member.failure()
-        how = f"{status.state}" + (f", exit code {status.exit_code}" if status.exit_code else "")
-        state = "has ended" if self.is_ready else "ended before it was ready"
-        what = f"service {self.name} {state} ({how})"
-        if own is not None and own.what and status.state == "failed":
-            what += f": {own.what}"
-        return self._about(what, own if status.state == "failed" else None)
-
-    def _about(self, what: str, own: Failure | None, more: str = "") -> Failure:
-        """Return a failure of the service, with what its own supervisor has recorded of it."""
-        failure = Failure(version=1) if own is None else own.copy()
-        failure.what, failure.service, failure.rank = what, self.name, None
-        failure.class_name = failure.class_name or CLASS
-        failure.role, failure.attempt = "root", None
-        look = f"`safelaunch logs --service {self.name}` shows its log"
-        failure.advice = failure.advice or look + more
-        if own is None:
-            log = "" if self.readiness is None else self.readiness.log
-            failure.last_lines = log_tails.last_lines(log_tails.read(log))
-            failure.time = time.time()
-        return failure
-
-    def record(self) -> ServiceStatus:
-        """Return its status, for people and programs."""
-        status = ServiceStatus(name=self.name, port=self.port or None)
-        if not self.is_begun:
-            return status
-        status.url = f"http://{ADDRESS}:{self.port}"
-        status.run_dir = self.member.dir
-        if self.member.is_running:
-            status.state = "ready" if self.is_ready else "starting"
-            status.missing = self.missing or None
-        else:
-            own = self.member.status()
-            status.state, status.exit_code = own.state, own.exit_code
-        return status
-
-    def reset(self) -> None:
-        """Forget the last start."""
-        if self.readiness is not None:
-            self.readiness.close()
-        self.readiness, self.is_ready, self.missing = None, False, ""
-
-
 class Services(Precondition):
-    """All services of a run."""
+    """All services of a run, of which this node starts its own."""
 
     PAUSE = 0.1
 
@@ -155,27 +64,42 @@ class Services(Precondition):
         self.services = [
             ServiceProcess(spec, Member(node_dir, spec.name, umask), seed + at * SEED)
             for at, spec in enumerate(run.services)
+            if spec.node == run.node
         ]
-        self.by_name = {service.name: service for service in self.services}
+        self.elsewhere = [spec for spec in run.services if spec.node != run.node]
+        self.host = run.hosts[run.node] if len(run.hosts) > 1 else None
+        self.nodes: OtherNodes | None = None  # the others, where there are several
+        self.attempt = 0
+        self.reached: set[str] = set()  # those elsewhere to which a connection was made
+        self.ready_since: float | None = None  # since when all are ready on their nodes
 
     def subject(self) -> str:
         """Return which services are started first."""
-        return "; ".join(f"service {s.name}" for s in self.services if not s.spec.needs)
+        return "; ".join(f"service {spec.name}" for spec in self.run.services if not spec.needs)
+
+    def prepare_attempt(self, nodes: OtherNodes | None, attempt: int) -> None:
+        """Begin to wait before an attempt."""
+        self.nodes, self.attempt = nodes, attempt
+        self.reached.clear()
+        self.ready_since = None
 
     def poll(self) -> str:
         """Start what can be started; return which service is not ready yet, "" for none."""
         for service in self.services:
             if not service.port:
                 service.choose_port()
+        absent = self._absent_nodes()
+        if absent:
+            return absent
         for service in self.services:
             failure = service.failure()
             if failure is not None:
                 raise PreconditionFailed(failure)
-            needed = (self.by_name[name] for name in service.spec.needs)
-            if not service.is_begun and all(other.is_ready for other in needed):
+            if not service.is_begun and all(map(self._is_ready, service.spec.needs)):
                 self._start(service)
             service.look()
-        return "; ".join(self._waits())
+        self._send()
+        return "; ".join(self._waits()) or self._await_ways()
 
     def _start(self, service: ServiceProcess) -> None:
         record = RunRecord.read(service.member.dir) or RunRecord()
@@ -188,11 +112,85 @@ class Services(Precondition):
 
     def _waits(self) -> list[str]:
         waits = [s for s in self.services if s.is_begun and not s.is_ready]
-        return [f"service {s.name} ({s.readiness.target})" for s in waits if s.readiness]
+        own = [f"service {s.name} ({s.readiness.target})" for s in waits if s.readiness]
+        return own + [
+            f"service {spec.name} on {self.run.hosts[spec.node]}"
+            for spec in self.elsewhere
+            if not self._is_ready(spec.name)
+        ]
 
     def values(self) -> dict[str, str]:
         """Return host, port and URL of each service, by the names of their words."""
-        return {name: text for service in self.services for name, text in service.values().items()}
+        values = {name: text for own in self.services for name, text in own.values().items()}
+        for spec in self.elsewhere:
+            port, stem = self._status(spec).port or 0, f"services.{spec.name}"
+            values[f"{stem}.host"], values[f"{stem}.port"] = spec.address, str(port)
+            values[f"{stem}.url"] = url(spec.address, port)
+        return values
+
+    # -- the other nodes -----------------------------------------------------------------------
+
+    def _absent_nodes(self) -> str:
+        """Return which nodes have not come so far, "" for none. Raises PreconditionFailed."""
+        if self.host is None:
+            return ""
+        if self.nodes is None:
+            what = "the nodes cannot exchange messages, and so not learn when services are ready"
+            raise PreconditionFailed(Failure(version=1, what=what, class_name=CLASS, role="root"))
+        self._send()
+        others = (node for node in range(len(self.run.hosts)) if node != self.run.node)
+        absent = [node for node in others if self._services_of(node) is None]
+        return ", ".join(map(self.nodes.name, absent))
+
+    def _send(self) -> None:
+        """Send to the other nodes how the services here are."""
+        if self.nodes is not None and self.host is not None:
+            self.nodes.send_services(self.attempt, self.statuses())
+
+    def _services_of(self, node: int) -> NodeServices | None:
+        """Return how the services of another node are before this attempt, None: not known."""
+        services = None if self.nodes is None else self.nodes.services.get(node)
+        return None if services is None or services.attempt < self.attempt else services
+
+    def _status(self, spec: ServiceSpec) -> ServiceStatus:
+        """Return how a service of another node is, as far as that has said so."""
+        services = self._services_of(spec.node)
+        statuses = () if services is None else services.services
+        return next((s for s in statuses if s.name == spec.name), ServiceStatus())
+
+    def _is_ready(self, name: str) -> bool:
+        own = next((service for service in self.services if service.name == name), None)
+        if own is not None:
+            return own.is_ready
+        return any(s.name == name and self._status(s).state == "ready" for s in self.elsewhere)
+
+    def _await_ways(self) -> str:
+        """Return to which service of another node there is no way yet, "" for none.
+
+        Its own node has reached it at that address; between two hosts there may be a firewall.
+        Raises PreconditionFailed.
+        """
+        now = time.monotonic()
+        self.ready_since = self.ready_since or now
+        for spec in self.elsewhere if self.run.ranks else ():
+            ready = spec.ready
+            listens = ready.http is not None or not (ready.log or ready.command)
+            if spec.name in self.reached or not listens:
+                continue
+            port, where = self._status(spec).port or 0, self.run.hosts[spec.node]
+            try:
+                socket.create_connection((spec.address, port), ANSWER_LIMIT).close()
+            except OSError as e:
+                what = f"service {spec.name} is ready on {where}, and {url(spec.address, port)}"
+                what += f" is not reached from {self.host}: {(e.strerror or str(e)).lower()}"
+                if now - self.ready_since < WAY_LIMIT:
+                    return what
+                failure = Failure(version=1, what=what, class_name=CLASS, role="root")
+                failure.advice, failure.service = WAY_ADVICE, spec.name
+                failure.time = time.time()
+                raise PreconditionFailed(failure) from e
+            self.reached.add(spec.name)
+        return ""
 
     # -- during the job ------------------------------------------------------------------------
 
@@ -211,18 +209,29 @@ class Services(Precondition):
                 failure = service.failure()
                 if failure is not None:
                     return failure
+        for spec in self.elsewhere if self.nodes is not None else ():
+            silence = self.nodes.lost_for(spec.node) if self.nodes is not None else 0.0
+            if spec.on_exit == "fail" and silence:
+                return self._lost(spec, silence)
         return None
 
+    def _lost(self, spec: ServiceSpec, silence: float) -> Failure:
+        name = "" if self.nodes is None else self.nodes.name(spec.node)
+        what = f"service {spec.name} is lost: {name} has not answered for {int(silence)} s"
+        failure = Failure(version=1, what=what, class_name=PEER_CLASS, role="root")
+        failure.service, failure.advice, failure.time = spec.name, LOST_ADVICE, time.time()
+        return failure
+
     def statuses(self) -> Sequence[ServiceStatus]:
-        """Return the status of each service."""
-        return [service.record() for service in self.services]
+        """Return the status of each service on this node."""
+        return [service.record(self.host) for service in self.services]
 
     def renew(self) -> bool:
         """Let those that have ended start again, before a later attempt."""
         ended = [service for service in self.services if not service.member.is_running]
         for service in ended:
             service.reset()
-        return bool(ended)
+        return bool(ended) or self.host is not None  # another node may have lost some
 
     def close(self) -> None:
         """End all services, those first that need others."""
@@ -234,12 +243,6 @@ class Services(Precondition):
                 service.member.await_end()
                 if service.readiness is not None:
                     service.readiness.close()
-
-
-def _with_values(word: str, values: Mapping[str, str]) -> str:
-    for name, value in values.items():
-        word = word.replace(f"{{{name}}}", value)
-    return word
 
 
 def _waves(services: Sequence[ServiceProcess]) -> list[list[ServiceProcess]]:

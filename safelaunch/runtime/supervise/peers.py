@@ -25,7 +25,7 @@ import socket
 import time
 
 from safelaunch.runtime.messages.connection import LINE_LIMIT, SILENCE, PeerConnection
-from safelaunch.runtime.messages.ends import Decision, NodeEnd
+from safelaunch.runtime.messages.ends import Decision, NodeEnd, NodeServices
 from safelaunch.runtime.messages.meeting import Meeting
 from safelaunch.runtime.messages.members import Introduction, ManualNodes, PlannedNodes
 from safelaunch.runtime.records import NodeSummary, PeersAddress
@@ -33,11 +33,11 @@ from safelaunch.runtime.supervise.control import SMOKE, readable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from safelaunch.runtime.messages.members import Members
-    from safelaunch.runtime.records import RunRecord
+    from safelaunch.runtime.records import RunRecord, ServiceStatus
     from safelaunch.runtime.supervise.control import Control
     from safelaunch.runtime.supervise.journal import Journal
 
@@ -56,6 +56,8 @@ STRANGERS = 64  # connections without a proof
 class Peers:
     """The other nodes of a run."""
 
+    LONG_QUIET = LOST + 1.0  # without output, as long as a silent node has to be lost
+
     def __init__(
         self,
         first: PeersAddress,
@@ -73,6 +75,7 @@ class Peers:
         self.journal = journal
         self.ends: dict[int, dict[int, NodeEnd]] = {}  # attempt -> node -> how it ended
         self.next: dict[int, Decision] = {}  # attempt -> what node 0 decided after it
+        self.services: dict[int, NodeServices] = {}  # of each node that has begun to start its own
         self.connections: list[PeerConnection] = []
         self.heard: dict[int, float] = {}
         self.output: dict[int, int] = {}  # bytes by node; node 0 sends the sum of all but ours
@@ -218,6 +221,18 @@ class Peers:
         end.node = self.members.own
         self._add_end(attempt + self.shift, end)
         self.serve()
+
+    def send_services(self, attempt: int, statuses: Sequence[ServiceStatus]) -> None:
+        """Send to the others how the services on this node are, where that has changed."""
+        own = NodeServices(node=self.members.own, attempt=attempt, services=list(statuses))
+        self._add_services(NodeServices.from_json(own.to_json()))  # as one that has come
+        self.serve()
+
+    def lost_for(self, node: int) -> float:
+        """Return for how many seconds a node has not answered, 0 unless that means it is lost."""
+        at = self.heard.get(node)
+        silence = 0.0 if at is None else time.monotonic() - at
+        return silence if silence > LOST else 0.0
 
     def _ends(self, attempt: int) -> dict[int, NodeEnd]:
         """Return how an attempt, as this node counts it, has ended: node -> end."""
@@ -436,6 +451,9 @@ class Peers:
             for node, end in ends.items():
                 if node == self.members.own or self.is_first:
                     connection.queue(_end_message(attempt, end))
+        for node, services in self.services.items():
+            if node == self.members.own or self.is_first:
+                connection.queue({"services": services.to_json()})
         for attempt, decision in self.next.items():
             if self.is_first:
                 connection.queue({"attempt": attempt, "next": decision.to_json()})
@@ -458,6 +476,12 @@ class Peers:
             self._add_end(int(message["attempt"]), NodeEnd.from_json(message["end"]))
         elif "next" in message and not self.is_first:
             self.next[int(message["attempt"])] = Decision.from_json(message["next"])
+        elif "services" in message:
+            services = NodeServices.from_json(message["services"])
+            if self.is_first and services.node != node:
+                raise ValueError("services of another node")
+            if services.node != self.members.own:
+                self._add_services(services)
         elif "node" in message and not self.is_first:
             self._add_third(Introduction.from_json(message["node"]))
 
@@ -512,6 +536,15 @@ class Peers:
         self._show_nodes()
         if self.is_first or end.node == self.members.own:
             self._queue_all(_end_message(attempt, end), except_for=end.node)
+
+    def _add_services(self, services: NodeServices) -> None:
+        """Record how the services of a node are, and pass it on."""
+        before = self.services.get(services.node)
+        if services.node not in self.members.hosts or services == before:
+            return
+        self.services[services.node] = services
+        if self.is_first or services.node == self.members.own:
+            self._queue_all({"services": services.to_json()}, except_for=services.node)
 
     def _drop(self, connection: PeerConnection) -> None:
         self.connections.remove(connection)

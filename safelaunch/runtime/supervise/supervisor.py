@@ -120,7 +120,7 @@ class Supervisor:
         number = self.current.number
         try:
             self.journal.remember(own_files.load())  # the folder may be removed meanwhile
-            stop_reason = self.turn.wait(lambda pause: self._rest(wakeup, pause))
+            stop_reason = self.turn.wait(lambda pause: self._rest(wakeup, pause, number), number)
             if stop_reason:
                 self._record_stop(stop_reason, number)
                 return False
@@ -131,9 +131,10 @@ class Supervisor:
             self._start_first()
             next_script.say_changes(self.node, number, self.node.attempts[-1])
         except PreconditionFailed as e:
-            self._fail_before_start(e.failure)
+            self._fail_before_start(e.failure, number)
         except (OSError, ValueError) as e:
-            self._fail_before_start(Failure(version=1, what=f"the job cannot be started: {e}"))
+            what = f"the job cannot be started: {e}"
+            self._fail_before_start(Failure(version=1, what=what), number)
         else:
             return True
         return False
@@ -145,34 +146,39 @@ class Supervisor:
             return True
         number = self.current.number + 1
         try:
-            stop_reason = self.turn.wait(lambda pause: self._rest(wakeup, pause), waits)
+            stop_reason = self.turn.wait(
+                lambda pause: self._rest(wakeup, pause, number), number, waits
+            )
         except PreconditionFailed as e:
             self.journal.warn(f"attempt {number} cannot be started: {e}")
-            self._fail_before_start(e.failure)
+            self._fail_before_start(e.failure, number)
             return False
         self.journal.status.waits_for = None
         if stop_reason:
             self._record_stop(stop_reason, number)
         return not stop_reason
 
-    def _rest(self, wakeup: int, seconds: float) -> str:
-        """Wait before the first attempt; return why the run was stopped meanwhile, or ""."""
+    def _rest(self, wakeup: int, seconds: float, number: int) -> str:
+        """Wait before an attempt; return why the run was stopped meanwhile, or ""."""
         if readable([wakeup], seconds):
             self.control.clear()
         self.journal.restore({})
         if self.control.signals:
             return self.control.signals[0]
-        if self.node.nodes is not None and self.node.nodes.tick(self.current.number, 0.0):
-            return "node"
+        if self.node.nodes is not None:
+            # no rank writes yet: a node on which services are waited for is lost by its silence
+            quiet = self.node.nodes.LONG_QUIET if self.run.services else 0.0
+            if self.node.nodes.tick(number, quiet):
+                return "node"
         return TIME_LIMIT if self.control.is_time_up else ""
 
-    def _fail_before_start(self, failure: Failure) -> None:
-        """Record the end of a run that has waited in vain."""
+    def _fail_before_start(self, failure: Failure, number: int) -> None:
+        """Record the end of a run that has waited in vain for attempt `number`."""
         self.journal.status.state = "failed"
         self.journal.status.reason = failure.what
         self.journal.notify(f"not started: {failure.what}")
         self.journal.fail(failure)
-        next_attempt.send_end(self.node, self.current.number, failure)
+        next_attempt.send_end(self.node, number, failure)
 
     def _note_artifacts(self) -> EarlierFiles:
         """Record which files of `success.artifacts` are there before the job."""

@@ -24,19 +24,26 @@ class Turn:
         self.preconditions = preconditions.load(node.run, node.dir, node.umask)
 
     def wait(
-        self, rest: Callable[[float], str], waits: Sequence[Precondition] | None = None
+        self,
+        rest: Callable[[float], str],
+        number: int,
+        waits: Sequence[Precondition] | None = None,
     ) -> str:
         """Return "" once all are met, or `waits`, else why the run was stopped meanwhile.
 
-        Raises PreconditionFailed.
+        `number` is the attempt that follows. Raises PreconditionFailed.
         """
         from safelaunch.runtime.preconditions import wait
+
+        waits = self.preconditions if waits is None else waits
+        for precondition in waits:
+            precondition.prepare_attempt(self.node.nodes, number)
 
         def show(reason: str) -> None:
             self._note_services()
             self.node.journal.show_wait(reason)
 
-        stop_reason = wait.await_all(self.preconditions if waits is None else waits, show, rest)
+        stop_reason = wait.await_all(waits, show, rest)
         self._note_services()
         return stop_reason
 

@@ -30,8 +30,8 @@ def member_files(
     )
 
 
-def service_spec(service: Service, cwd: str) -> ServiceSpec:
-    """Return what the supervisor has to know of a service."""
+def service_spec(service: Service, cwd: str, address: str) -> ServiceSpec:
+    """Return what the supervisors have to know of a service; `address` is that of its node."""
     ready = service.ready
     check: dict[str, Any] = {
         "http": ready.http,
@@ -48,5 +48,7 @@ def service_spec(service: Service, cwd: str) -> ServiceSpec:
         port=service.port,
         cwd=cwd,
         on_exit=service.on_exit,
+        node=service.node,
+        address=address,
         queued=0 if service.plan.queue is None else service.plan.queue.count,
     )

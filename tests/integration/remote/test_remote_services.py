@@ -231,6 +231,6 @@ def test_services_that_one_host_cannot_have_are_refused(far: Place) -> None:
     for words, message in (
         (("--host", "gpu1"), "`services` and the container of the host gpu1"),
         (("--host", "login"), "`services` and --on slurm"),
-        (("--host", "gpu2", "--host", "gpu3"), "`services` of a job on gpu2, gpu3"),
+        (("--host", "gpu2", "--host", "gpu1"), "`services` and the container of the host gpu1"),
     ):
         assert message in far.cli("remote", *words, "--dry-run", file, code=2).stderr

@@ -8,6 +8,7 @@ import pytest
 from support.project import Project
 
 from safelaunch.config.members.presets import PRESETS
+from safelaunch.config.resolve import Flags
 from safelaunch.config.schema.members.services import SERVERS
 from safelaunch.errors import ConfigError
 from safelaunch.plan.serialize import freeze, thaw
@@ -112,3 +113,25 @@ def test_what_cannot_be_is_refused_with_its_place(
         project.plan(head + text)
     assert message in caught.value.message
     assert caught.value.where
+
+
+def test_a_server_of_several_hosts_listens_for_all_and_is_reached_without_a_proxy(
+    project: Project,
+) -> None:
+    server = "services:\n  server: {preset: sglang, args: {model: M}}\n"
+    text = "launcher: torchrun\nscript: train.py\nprocesses: 1\nprofile: cpu\n" + server
+    plan = project.plan(text, Flags(remote=True, hosts=("gpu1", "gpu2")))
+    (node,) = plan.services[0].plan.nodes
+    assert " --host 0.0.0.0 " in " ".join([*map(str, node.argv), ""])
+    assert node.host == "gpu1"
+    for rank in plan.nodes:
+        assert str(rank.direct[-1]) == "<services.server.host>"
+    alone = project.plan(text, Flags(remote=True, hosts=("gpu1",))).services[0].plan.nodes[0]
+    assert "--host" not in map(str, alone.argv)
+
+
+def test_services_of_nodes_that_are_started_by_hand_are_refused(project: Project) -> None:
+    text = "launcher: torchrun\nscript: train.py\nprocesses: 1\nnodes: 2\nnode_rank: 0\n"
+    with pytest.raises(ConfigError) as caught:
+        project.plan(text + "services:\n" + SERVER)
+    assert "nodes are started by hand" in caught.value.message

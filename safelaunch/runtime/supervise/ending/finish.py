@@ -81,6 +81,9 @@ class Finish:
         """End what runs beside the job, and look again whether anything is left."""
         if not self.turn.preconditions:
             return
+        nodes, has_succeeded = self.node.nodes, self.journal.status.state == "succeeded"
+        if nodes is not None and self.run.services and has_succeeded:
+            nodes.await_ends(self.node.sent, self._is_asked)  # their ranks need services of this
         self.turn.close()
         deadline = time.monotonic() + SERVER_PATIENCE
         try:  # what writes the log of a service ends a moment after its supervisor
