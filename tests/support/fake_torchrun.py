@@ -47,8 +47,8 @@ ranks = [
     )
     for rank in range(count)
 ]
-if pipe:
-    for rank in ranks:
+for rank in ranks:
+    if rank.stdout is not None:
         sys.stdout.buffer.write(b"teed: " + rank.stdout.read())
 sys.stdout.flush()
 
@@ -56,6 +56,7 @@ sys.stdout.flush()
 def wait(pid: int) -> int:
     """Wait for the end of a rank, and leave its exit status to be read: here no block tells it."""
     info = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    assert info is not None
     return info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
 
 
