@@ -47,6 +47,7 @@ def calls(place: Place, *words: str) -> dict[str, int]:
     place.note()
     assert done.returncode == 0, done.stderr
     counted: dict[str, int] = json.loads(done.stderr.splitlines()[-1])
+    assert place.json("wait")["state"] == "succeeded"
     return counted
 
 

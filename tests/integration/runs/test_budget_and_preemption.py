@@ -77,12 +77,12 @@ def metadata() -> Iterator[Any]:
 
 def test_a_budget_that_is_used_up_stops_the_run_with_a_checkpoint(place: Place) -> None:
     # 3600 an hour: one a second
-    run = place.start(place.job(TRAIN, max_cost={"per_hour": 3600, "total": 1}))
+    run = place.start(place.job(TRAIN, max_cost={"per_hour": 3600, "total": 4}))
     shown = place.json("wait", run, code=1)
     assert (shown["state"], shown["stopped_by"]) == ("stopped", "max_cost")
-    assert shown["reason"] == "its budget of 1 is used up (1s at 3600 an hour)"
+    assert shown["reason"] == "its budget of 4 is used up (4s at 3600 an hour)"
     assert (place.project / "saved").exists()
-    assert " of 1, at 3600 an hour" in place.cli("show", run).stdout
+    assert " of 4, at 3600 an hour" in place.cli("show", run).stdout
 
 
 def test_the_price_of_the_hosts_file_makes_the_budget_of_a_job(place: Place) -> None:
