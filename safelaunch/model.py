@@ -947,6 +947,7 @@ class Plan:
     queue: CardQueue | None = None  # what is asked of the queue of the machine
     after: tuple[Dependency, ...] = ()  # what the first attempt waits for
     fan_out: FanOut | None = None  # the nodes are those of each part
+    service_nodes: int = 0  # how many of the nodes, the last ones, run services and no ranks
 
     @property
     def queued_cards(self) -> int:

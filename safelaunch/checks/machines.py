@@ -45,6 +45,8 @@ def for_plan(
     pairs = list(zip(resolved.hosts, plan.nodes, strict=True))
     if plan.engine is not None:
         del pairs[1:]  # all are behind one login node
+    if plan.service_nodes:
+        del pairs[-plan.service_nodes :]  # what runs there is checked as a job of its own
     hosts = [HostContext(host, resolved.profile_of(host), node) for host, node in pairs]
     return run.with_hosts(context, hosts)
 

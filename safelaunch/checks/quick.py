@@ -55,6 +55,11 @@ class LiveRunsCheck:
         answers = [host.answers.get(_RUNS) or {} for host in context.hosts]
         self._checked = [LiveRuns.from_json(answer.get("value") or {}) for answer in answers]
 
+    @property
+    def count(self) -> int:
+        """The number of nodes that are checked, the first: others run services alone."""
+        return len(self._checked)
+
     def digest(self, rank: int) -> str:
         """Return the digest of the runs that were checked for a node; "" where none were."""
         return self._checked[rank].digest

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from safelaunch import launchers
 from safelaunch.config import profiles
 from safelaunch.config.schema import json_types
-from safelaunch.config.schema.files import HOST, HOST_NAME, JOB, PROFILE
+from safelaunch.config.schema.files import HOST, JOB, PROFILE
+from safelaunch.config.schema.host_types import HOST_NAME
 
 if TYPE_CHECKING:
     from safelaunch.config.schema.json_types import Shape

@@ -101,6 +101,7 @@ class Resolved(NamedTuple):
     planned_project: Word = ""  # the same in the plan
     services: tuple[ResolvedService, ...] = ()
     fan_out: FanOut | None = None
+    service_hosts: int = 0  # how many of the hosts, the last ones, run services and no ranks
 
     @property
     def queued_cards(self) -> int:
@@ -271,9 +272,32 @@ def resolve(
         project=paths.root,
         planned_project=paths.planned_root,
     )
+    if values.get("services"):
+        machines = _with_service_hosts(values, raw, machines, hosts, remote=flags.remote)
+        resolved = resolved._replace(
+            hosts=machines, service_hosts=len(machines) - len(resolved.hosts)
+        )
     return resolved._replace(
         services=_services(resolved, values, raw, paths), fan_out=_fan_out(resolved, values, raw)
     )
+
+
+def _with_service_hosts(
+    values: dict[str, Any],
+    tree: Node,
+    machines: tuple[Host, ...],
+    hosts: Hosts,
+    *,
+    remote: bool,
+) -> tuple[Host, ...]:
+    """Return the machines of a job, and behind them those that run only services of it."""
+    from safelaunch.config.members import services
+
+    names = services.hosts(values["services"], tree, hosts, remote=remote)
+    by_name = {host.name: host for host in machines}
+    for name in names:
+        by_name.setdefault(name, hosts.machines.get(name) or Host(name))
+    return tuple(by_name.values())
 
 
 def _fan_out(resolved: Resolved, values: dict[str, Any], tree: Node) -> FanOut | None:
@@ -296,11 +320,13 @@ def _services(
 
     services.check(values["services"], tree, resolved.job, resolved.hosts)
     flags = resolved.flags._replace(sets=(), smoke=False, ladder=None, direct=False, queue=False)
-    if resolved.job.hosts:
-        flags = flags._replace(hosts=(resolved.hosts[0].name,))
+    numbers = {host.name: number for number, host in enumerate(resolved.hosts)}
     queue, by_name = resolved.job.queue, {}
     is_shared = len(resolved.hosts) > 1
     for name, keys in services.trees(tree, is_shared=is_shared):
+        number = numbers[values["services"][name].get("host", resolved.hosts[0].name)]
+        if resolved.job.hosts:
+            flags = flags._replace(hosts=(resolved.hosts[number].name,))
         own = resolve(keys, flags, paths, default_name=name, job_file=resolved.job_file)
         if queue is not None:
             origin = resolved.job.origin("queue")
@@ -308,7 +334,7 @@ def _services(
             own = own._replace(job=job)
         own_keys = values["services"][name]
         with_ready = {**own_keys, "ready": services.readiness(own_keys)}
-        by_name[name] = ResolvedService(own, with_ready)
+        by_name[name] = ResolvedService(own, with_ready, number)
     order = in_order({name: values["services"][name].get("after", ()) for name in by_name})
     return tuple(by_name[name] for name in order)
 

@@ -85,7 +85,7 @@ def make_plan(resolved: Resolved) -> Plan:
         warnings += plan_warnings.windows_paths(job)
     notes: list[str] = []
     nodes: list[NodePlan] = []
-    hosts = resolved.hosts
+    hosts = resolved.hosts[: len(resolved.hosts) - resolved.service_hosts]
     if job.engine is not None and engines.load(job.engine).ONE_SCRIPT:
         hosts = hosts[:1]
     for rank, host in enumerate(hosts):
@@ -102,7 +102,10 @@ def make_plan(resolved: Resolved) -> Plan:
     notes += plan_warnings.unused_blocks(job, resolved.hosts)
     nodes, all_notes = direct.alike(nodes)
     notes += all_notes
-    profiles = [profile for host in resolved.hosts if (profile := resolved.profile_of(host))]
+    services = tuple(_service(service, resolved) for service in resolved.services)
+    for number in range(len(hosts), len(hosts) + resolved.service_hosts):
+        nodes.append(_node_without_ranks(services, number, nodes[0]))
+    profiles = [profile for host in hosts if (profile := resolved.profile_of(host))]
     plan = Plan(
         name=job.name,
         launcher=job.launcher,
@@ -118,7 +121,8 @@ def make_plan(resolved: Resolved) -> Plan:
         fingerprint=fingerprint(job, job.fingerprint),
         manual_node=_manual_node(job, nodes[0]) if job.starts_one_node else None,
         engine=job.request,
-        services=tuple(_service(service, resolved) for service in resolved.services),
+        services=services,
+        service_nodes=resolved.service_hosts,
         queue=job.queue and replace(job.queue, kind=_kind(resolved)),
         fan_out=resolved.fan_out,
     )
@@ -127,6 +131,32 @@ def make_plan(resolved: Resolved) -> Plan:
 
         plan = with_late_values(with_cards(plan), "shard", "matrix")
     return _with_services(plan, resolved) if plan.services else plan
+
+
+def _node_without_ranks(services: Sequence[Service], number: int, first: NodePlan) -> NodePlan:
+    """Return a node that runs services alone: in their folder, it waits for the end of the ranks.
+
+    `first` is node 0 of the job.
+    """
+    own = next(service.plan.nodes[0] for service in services if service.node == number)
+    argv = ("sleep", "infinity")
+    return NodePlan(
+        host=own.host,
+        node_rank=number,
+        cwd=own.cwd,
+        argv=argv,
+        program=0,
+        env={},
+        unset=own.unset,
+        keep=None,
+        setup=(),
+        secrets=(),
+        interpreter=own.interpreter,
+        processes=0,
+        single="shell",
+        resume_argv=None if first.resume_argv is None else argv,
+        fresh_argv=None if first.fresh_argv is None else argv,
+    )
 
 
 def _with_services(plan: Plan, resolved: Resolved) -> Plan:

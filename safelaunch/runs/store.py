@@ -217,6 +217,12 @@ def member(run: Run, name: str, run_id: str | None = None) -> Run:
     return Run(f"{run_id or run.id}/{name}", members.folder(run.node_dir, name))
 
 
+def node_of_member(run: Run, name: str) -> int:
+    """Return the node that has a member of a run: that of a service, 0 for a part."""
+    services = (RunRecord.read(run.node_dir) or RunRecord()).services
+    return next((service.node for service in services if service.name == name), 0)
+
+
 def part_counts(run: Run) -> tuple[int, int] | None:
     """Return how many parts of a run are done, and how many it has; None: it has none.
 

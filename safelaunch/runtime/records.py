@@ -628,6 +628,7 @@ class RunRecord(Record):
     container: ContainerStart | None = None  # missing: it runs on the machine itself
     after: Sequence[EarlierRun] = ()  # runs that must have ended before it begins
     services: Sequence[ServiceSpec] = ()  # programs that run beside the job
+    service_nodes: int = 0  # how many of its nodes, the last ones, run services and no ranks
     queue: CardRequest | None = None  # cards of the machine that it waits for
     cards: CardRequest | None = None  # cards that it has named, without a queue
     placeholders: Mapping[str, str] = {}  # value that a later moment decides -> what stands for it

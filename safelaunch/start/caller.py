@@ -77,6 +77,10 @@ class Started(NamedTuple):
 class RunsCheck(Protocol):
     """A check of the live runs of each machine, made again where one has come before the start."""
 
+    @property
+    def count(self) -> int:
+        """The number of nodes that are checked, the first: others run services alone."""
+
     def digest(self, rank: int) -> str:
         """Return the digest of the runs that were checked for a node."""
 

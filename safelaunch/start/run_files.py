@@ -192,7 +192,17 @@ def _run_record(
     record.queue, record.cards = card_requests.requests(plan, node, record.gpus, environ)
     if record.queue is not None:
         record.gpus = []  # none until it has waited
+    record.service_nodes = plan.service_nodes
+    if not node.processes and plan.service_nodes:
+        _without_ranks(record)
     return record
+
+
+def _without_ranks(record: RunRecord) -> None:
+    """Leave out of run.json of a node without ranks what watches ranks."""
+    record.rank_logs, record.gpus, record.cards = False, [], None
+    record.success = record.hang = record.start = record.peer_grace = record.log = None
+    record.progress, record.logs, record.evidence = (), (), ()
 
 
 def _roots(node: NodePlan) -> list[str]:

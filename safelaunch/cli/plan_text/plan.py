@@ -109,7 +109,9 @@ def _print_for_people(plan: Plan) -> None:
     _print_parts(plan)
     for node in nodes if plan.engine is None else ():
         if several:
-            click.echo(f"# node {node.node_rank} on {node.host}")
+            own = ": services alone, until the ranks have ended" if not node.processes else ""
+            own = own if plan.service_nodes else ""
+            click.echo(f"# node {node.node_rank} on {node.host}{own}")
         if node.container is not None:
             from safelaunch.cli.plan_text.container import print_container
 

@@ -109,13 +109,16 @@ def _services(status: Status, host: str) -> Iterator[Row]:
     """Yield the state of each service of the job; `host` is that of node 0, "" for this machine."""
     for service in status.services:
         is_late = service.state == "pending" and status.state in run_state.ENDED
-        text = f"{service.name}: {'never started' if is_late else service.state}"
+        state = "never started" if is_late else service.state
+        if state in ("starting", "ready") and status.state in (*run_state.ENDED, "lost"):
+            state = "lost, its supervisor is gone"
+        text = f"{service.name}: {state}"
         if service.exit_code:
             text += f" ({service.exit_code})"
-        if service.url is not None and service.state in ("starting", "ready"):
+        if service.url is not None and state in ("starting", "ready"):
             where = service.host or host
             text += f", {service.url}" + (f" on {where}" if where else "")
-        if service.missing and service.state == "starting":
+        if service.missing and state == "starting":
             text += f" ({service.missing})"
         yield "services", text, 2
 

@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.config.schema.ending.read import take_end_keys
-from safelaunch.config.schema.files import HOST, HOST_NAME
-from safelaunch.config.schema.host_types import INSTEAD, check_no_password
+from safelaunch.config.schema.files import HOST
+from safelaunch.config.schema.host_types import HOST_NAME, INSTEAD, check_no_password
 from safelaunch.config.schema.interpreter import read_interpreter
 from safelaunch.config.schema.text_checks import check_kind, check_text, wrong
 from safelaunch.config.schema.types import Choice

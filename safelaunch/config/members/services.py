@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from safelaunch.config.hosts_file.reader import LOCAL
 from safelaunch.config.members.order import OrderCycle, in_order
 from safelaunch.config.members.presets import PRESETS, with_preset
 from safelaunch.config.schema.members.services import SERVICE
@@ -18,6 +19,7 @@ from safelaunch.runtime.start.accelerators import ACCELERATORS, DEVICE_VARIABLES
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from safelaunch.config.hosts_file.reader import Hosts
     from safelaunch.model import Host, Job, Origin, Profile
 
 # keys of the job that hold for its services too, unless they say otherwise
@@ -46,6 +48,27 @@ def trees(tree: Node, *, is_shared: bool = False) -> list[tuple[str, Node]]:
             job_keys = with_preset(name.text, job_keys, preset.text, is_shared=is_shared)
         pairs.append((name.text, overlay(base, job_keys)))
     return pairs
+
+
+def hosts(
+    services: Mapping[str, Mapping[str, Any]], tree: Node, machines: Hosts, *, remote: bool
+) -> list[str]:
+    """Return the hosts that services name. Raises ConfigError."""
+    names = []
+    for service, keys in services.items():
+        name = keys.get("host")
+        if name is None:
+            continue
+        title, where = f"`host` of service `{service}`", _key(tree, service, "host").origin
+        if not remote:
+            hint = f"safelaunch remote --host HOST runs the job there, and this service on {name}"
+            raise ConfigError(f"{title}, of a job on this machine", where=where, hint=hint)
+        if name == LOCAL or name in machines.groups:
+            what = "this machine" if name == LOCAL else "a group"
+            hint = "one host: its name in the hosts file or in ~/.ssh/config"
+            raise ConfigError(f"{title}: {name} is {what}", where=where, hint=hint)
+        names.append(name)
+    return names
 
 
 def readiness(keys: Mapping[str, Any]) -> Ready:
@@ -85,6 +108,13 @@ def check(
         raise ConfigError(f"`services` and --on {job.engine}", where=where, hint=hint)
     for host in hosts:
         _check_container(job, host)
+    elsewhere = next((name for name, keys in services.items() if "host" in keys), None)
+    if elsewhere is not None and job.queue is not None:
+        raise ConfigError(
+            f"`host` of service `{elsewhere}` and `queue`, which is that of one machine",
+            where=_key(tree, elsewhere, "host").origin,
+            hint="name the cards: `gpus: [0, 1]`",
+        )
     if job.starts_one_node:
         hint = "start all nodes at once: `safelaunch remote --host FIRST --host SECOND`"
         what = "`services` of a job whose nodes are started by hand"
@@ -100,7 +130,8 @@ def check(
             raise ConfigError(f"a service has no `{field}`", where=origin, hint=hint)
     _check_ports(services, tree)
     if job.queue is None:  # which gives each others
-        _check_gpus(tree)
+        ranks = [host.name for host in hosts[: job.topology.nodes]]
+        _check_gpus(tree, ranks)
 
 
 def _check_container(job: Job, host: Host) -> None:
@@ -158,19 +189,20 @@ def _check_order(services: Mapping[str, Mapping[str, Any]], tree: Node) -> None:
 
 
 def _check_ports(services: Mapping[str, Mapping[str, Any]], tree: Node) -> None:
-    ports: dict[int, str] = {}
+    ports: dict[tuple[str, int], str] = {}
     for name, keys in services.items():
         port = keys.get("port")
         if port is None:
             continue
         where = _key(tree, name, "port").origin
-        if port in ports:
+        place = (keys.get("host", ""), port)
+        if place in ports:
             raise ConfigError(
-                f"port {port} of service `{name}` is that of `{ports[port]}`",
+                f"port {port} of service `{name}` is that of `{ports[place]}`",
                 where=where,
                 hint="leave `port` out: each service gets a free one",
             )
-        ports[port] = name
+        ports[place] = name
 
 
 def _cards(node: Node | None) -> set[str] | None:
@@ -182,11 +214,18 @@ def _cards(node: Node | None) -> set[str] | None:
     return {str(card) for card in range(int(node.text))}
 
 
-def _check_gpus(tree: Node) -> None:
-    """Refuse a card that two of them have."""
-    block = _block(tree)
-    parts = [("the job", tree)]
-    parts += [(f"service `{name.text}`", keys) for name, keys in block.items]
+def _check_gpus(tree: Node, ranks: Sequence[str]) -> None:
+    """Refuse a card that two of them have on one host; the ranks have theirs on each of `ranks`."""
+    by_host: dict[str, list[tuple[str, Node]]] = {}
+    for name, keys in _block(tree).items:
+        host = keys.get("host")
+        place = ranks[0] if host is None or host.is_null else host.text
+        by_host.setdefault(place, []).append((f"service `{name.text}`", keys))
+    for host, parts in by_host.items():
+        _check_gpus_of_host(tree, [("the job", tree), *parts] if host in ranks else parts)
+
+
+def _check_gpus_of_host(tree: Node, parts: Sequence[tuple[str, Node]]) -> None:
     owners: dict[str, str] = {}
     named = [title for title, keys in parts if _cards(keys.get("gpus")) is not None]
     for title, keys in parts:
@@ -195,7 +234,7 @@ def _check_gpus(tree: Node) -> None:
         if cards is None and title == "the job" and named:
             raise ConfigError(
                 f"{named[0]} has cards of its own, and the job takes all",
-                where=block.origin,
+                where=_block(tree).origin,
                 hint="give the job `gpus: [..]` too",
             )
         for card in sorted(cards or ()):

@@ -22,7 +22,7 @@ from safelaunch.config.schema.engines.card_queue import QueueType
 from safelaunch.config.schema.engines.kubernetes import KUBERNETES_TYPE
 from safelaunch.config.schema.engines.ray import RAY_TYPE
 from safelaunch.config.schema.env_types import EnvType, ProfileEnvType
-from safelaunch.config.schema.host_types import SSH_NAME, USER, Addresses, Hub, Port
+from safelaunch.config.schema.host_types import HOST_NAME, SSH_NAME, USER, Addresses, Hub, Port
 from safelaunch.config.schema.keys import Block, Key, Schema
 from safelaunch.config.schema.members.fan_out import FAN_OUT_KEYS
 from safelaunch.config.schema.members.services import NOT_OF_SERVICES, SERVICE, SERVICE_NAME
@@ -144,11 +144,6 @@ NAME = Text(
     "a name",
     r"[A-Za-z0-9][A-Za-z0-9_-]{0,40}",
     "is no job name: letters, digits, `_` and `-`, at most 41, beginning with a letter or digit",
-)
-HOST_NAME = Text(
-    "a host",
-    r"[A-Za-z0-9_\[:][A-Za-z0-9._@:%\[\]-]*",
-    "is no host name: letters, digits, `.`, `-`, `_`, `:` and `@`, no blanks",
 )
 _MODULE = Text(
     "a module", r"[^\W\d][\w-]*(\.[^\W\d][\w-]*)*", "is no module name such as `package.train`"

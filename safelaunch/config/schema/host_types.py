@@ -23,6 +23,12 @@ _MIRROR = r"https?://[^\s/'\x22]+(/[^\s'\x22]*)?"
 _ADDRESS = r"[A-Za-z0-9_][A-Za-z0-9._-]*(:[0-9]+)?|[0-9A-Fa-f:.]+(%[\w.-]+)?"
 _ADDRESS += r"|\[[0-9A-Fa-f:.]+(%[\w.-]+)?\](:[0-9]+)?"
 
+HOST_NAME = Text(
+    "a host",
+    r"[A-Za-z0-9_\[:][A-Za-z0-9._@:%\[\]-]*",
+    "is no host name: letters, digits, `.`, `-`, `_`, `:` and `@`, no blanks",
+)
+
 
 def check_no_password(node: Node, user: str | None = None) -> None:
     """Refuse `user:password`, by default in front of an `@`. Raises ConfigError."""

@@ -13,7 +13,7 @@ from safelaunch.config.hosts_file import reader as hosts_file
 from safelaunch.config.hosts_file.add_entry import with_entry
 from safelaunch.config.hosts_file.edit_entry import entry, with_changes
 from safelaunch.config.hosts_file.reader import hosts_file_path
-from safelaunch.config.schema.files import HOST_NAME
+from safelaunch.config.schema.host_types import HOST_NAME
 from safelaunch.config.yaml_io.node import scalar
 from safelaunch.config.yaml_io.reader import parse, read_text
 from safelaunch.errors import ConfigError

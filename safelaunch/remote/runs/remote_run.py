@@ -60,11 +60,12 @@ class RemoteRun(RunAccess):
 
     def member(self, name: str, run_id: str | None = None) -> RemoteRun:
         """Return a member of the run, which is on one host: a service or a part."""
-        record, first = store.member(self.record, name, run_id), self.places()[0]
-        runs = posixpath.dirname(posixpath.dirname(first.run_dir))
-        node_dir = posixpath.join(runs, run_id or self.id, "node-0")
+        record = store.member(self.record, name, run_id)
+        place = self.place(store.node_of_member(self.record, name))
+        runs = posixpath.dirname(posixpath.dirname(place.run_dir))
+        node_dir = posixpath.join(runs, run_id or self.id, f"node-{place.node}")
         folder = posixpath.join(node_dir, members.FOLDER, name, "node-0")
-        places = [NodePlace(host=first.host, node=0, run_dir=folder)]
+        places = [NodePlace(host=place.host, node=0, run_dir=folder)]
         pointer = RemoteRecord(
             version=1, id=record.id, hosts_file=self.pointer.hosts_file, places=places
         )

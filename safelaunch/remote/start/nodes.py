@@ -160,12 +160,12 @@ class _Start:
         machine, request = self.machines[rank], self.requests[rank]
         while True:
             words = {"run": request.run.to_json(), **request.words}
-            if self.check is not None:
+            if self.check is not None and rank < self.check.count:
                 words["checked"] = self.check.digest(rank)
             reply = machine.agent.ask("start.start", data=request.data, **words)
             if self.follow:
                 machine.session.prefetch_log(self.run.id, rank)
             answer = StartAnswer.from_json(reply.result())
-            if self.check is None or answer.others is None:
+            if self.check is None or answer.others is None or rank >= self.check.count:
                 return answer
             self.check.check_again(rank, answer.others)

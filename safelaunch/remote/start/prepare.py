@@ -280,7 +280,8 @@ def _choose_checkpoint(plan: Plan, machines: Sequence[Machine]) -> CheckpointCho
             raise StartError(f"cannot look for checkpoints: {answer['skip']}", where=where)
         return answer["value"]["paths"], answer["value"]["flaw"]
 
-    return choose_checkpoint(plan, together(ask, range(len(machines))))
+    with_ranks = range(len(machines) - plan.service_nodes)  # the others need no checkpoint
+    return choose_checkpoint(plan, together(ask, with_ranks))
 
 
 def _checks_of(plan: Plan, checks: Checks | None) -> _QuickChecks | _SlurmCheck | None:
@@ -326,13 +327,16 @@ class _QuickChecks:
         self._replies: list[PendingReply] = []
 
     def ask(self, rank: int, agent: Agent, python: str | None) -> None:
+        if rank >= len(self._questions):  # it runs services, and no ranks
+            return
         request = quick.request(self._checks.context.hosts[rank], self._questions[rank], python)
         # a request longer than a command may be costs a round trip more
         ask = agent.ask_first if len(json.dumps(request)) < EARLY else agent.ask
         ask("facts.begin", **request)
 
     def request(self, agents: Sequence[Agent]) -> None:
-        self._replies = [agent.ask_first("facts.end") for agent in agents]
+        with_ranks = agents[: len(self._questions)]
+        self._replies = [agent.ask_first("facts.end") for agent in with_ranks]
 
     def finish(self) -> LiveRunsCheck:
         context, report = self._checks

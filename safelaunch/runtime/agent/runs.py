@@ -87,7 +87,22 @@ def folder_of(run_id: str) -> str:
     """Return the folder of a run; that of RUN/NAME is that of a member: a service or a part."""
     run, _, member = run_id.partition("/")
     folder = os.path.join(home(), "runs", run)
-    return members.folder(os.path.join(folder, "node-0"), member) if member else folder
+    if not member:
+        return folder
+    return next(
+        (path for path in _member_folders(folder, member) if os.path.isdir(path)),
+        members.folder(os.path.join(folder, "node-0"), member),
+    )
+
+
+def _member_folders(folder: str, member: str) -> Iterator[str]:
+    """Yield where a member may be: a service is on one of the nodes of its run."""
+    try:
+        names = sorted(name for name in os.listdir(folder) if name.startswith("node-"))
+    except OSError:
+        names = []
+    for name in names:
+        yield members.folder(os.path.join(folder, name), member)
 
 
 def _node_dir(run_id: object, node: int) -> str:

@@ -14,6 +14,7 @@ from safelaunch.runtime.records import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Protocol
 
     from safelaunch.runtime.records import ManualNode, Nullable, RunRecord
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         hosts: dict[int, str]  # number -> host of each node that is known, this one too
         runs: dict[int, str]  # number -> its run, where each node is one of its own
         ahead: dict[int, float]  # number -> seconds that its clock is ahead of this machine's
+        rank_nodes: Sequence[int]  # those with ranks, where this one has none
         can_join: bool  # whether nodes may come of which nothing is known yet
         has_numbers: bool  # whether each has its number from the start
 
@@ -79,6 +81,8 @@ class PlannedNodes:
     def __init__(self, run: RunRecord) -> None:
         self.own = run.node
         self.hosts = dict(enumerate(run.hosts))
+        with_ranks = range(len(run.hosts) - run.service_nodes)
+        self.rank_nodes: Sequence[int] = () if run.node in with_ranks else with_ranks
         self.runs: dict[int, str] = {}
         self.ahead: dict[int, float] = {}
 
@@ -123,6 +127,7 @@ class ManualNodes:
         self.size = manual.nodes
         self.has_numbers = manual.node is not None  # else their launcher numbers them
         self.own = manual.node or 0
+        self.rank_nodes: Sequence[int] = ()
         self.hosts = {self.own: os.uname().nodename}
         self.runs = {self.own: run.id}
         self.ahead = {self.own: 0.0}  # seconds that the clock of each is ahead of this machine's

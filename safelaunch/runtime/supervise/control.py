@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 DEFAULT_GRACE = 15.0
 SMOKE = "min_steps"  # why a smoke run ends, on all its nodes
 SERVICE = "service"  # why an attempt ends whose service has ended
+RANKS_END = "ranks_end"  # why a node without ranks ends: all ranks have succeeded
 PREEMPTED = "preempted"  # why an attempt ends whose machine is taken away
 BUDGET_GRACE = 120.0  # seconds to save a checkpoint once the budget is used up
 TIME_LIMIT = "time_limit"  # why an attempt ends whose engine has warned of its time limit
 _PLAIN = {
     SERVICE: "a service of the job has ended",
+    RANKS_END: "the ranks of all nodes have succeeded",
     PREEMPTED: "the machine is being taken away",
 }
 AFTER_KILL = 30.0  # seconds before the limit at which nothing of the job may be left

@@ -62,12 +62,15 @@ def fork(
     environment: dict[str, str],
     umask: int,
     limits: tuple[int, int] | None,
+    *,
+    is_bound: bool = False,
 ) -> int:
     """Start bash with a script and return its pid; output goes to `out`. Raises OSError.
 
-    `limits` of open files are set back where ours were raised.
+    `limits` of open files are set back where ours were raised. `is_bound`: it ends with this
+    process, whatever ends that.
     """
-    return fork_words(["bash", script], out, environment, umask, limits)
+    return fork_words(["bash", script], out, environment, umask, limits, is_bound=is_bound)
 
 
 def fork_words(
@@ -76,17 +79,21 @@ def fork_words(
     environment: dict[str, str],
     umask: int = 0o077,
     limits: tuple[int, int] | None = None,
+    *,
+    is_bound: bool = False,
 ) -> int:
     """Start a program and return its pid; output goes to `out`. Raises OSError.
 
     The child has default signals, a session of its own, no stdin, and `limits` of open files where
     ours were raised.
     """
-    pid = os.fork()
+    parent, pid = os.getpid(), os.fork()
     if pid != 0:
         return pid
     try:
         os.setsid()
+        if is_bound and prctl(PR_SET_PDEATHSIG, signal.SIGKILL) and os.getppid() != parent:
+            os._exit(127)
         os.umask(umask)
         for signum in range(1, signal.NSIG):
             try:

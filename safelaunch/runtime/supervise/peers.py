@@ -29,7 +29,7 @@ from safelaunch.runtime.messages.ends import Decision, NodeEnd, NodeServices
 from safelaunch.runtime.messages.meeting import Meeting
 from safelaunch.runtime.messages.members import Introduction, ManualNodes, PlannedNodes
 from safelaunch.runtime.records import NodeSummary, PeersAddress
-from safelaunch.runtime.supervise.control import SMOKE, readable
+from safelaunch.runtime.supervise.control import RANKS_END, SMOKE, readable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -164,7 +164,8 @@ class Peers:
         """Serve the connections; return "node" once another's end has to end this attempt.
 
         `quiet`: seconds without output here. The reason is in `cause`. Returns "min_steps" where
-        another node has seen the steps of a smoke run.
+        another node has seen the steps of a smoke run, and "ranks_end" on a node without ranks
+        once all others have succeeded.
         """
         if attempt != self.attempt:
             self.attempt, self.is_running = attempt, True
@@ -174,6 +175,9 @@ class Peers:
             if node != self.members.own and (end.state != "succeeded" or end.stopped_by == SMOKE):
                 self.cause = end
                 return SMOKE if end.stopped_by == SMOKE else "node"
+        ranks, ends = self.members.rank_nodes, self._ends(attempt)
+        if ranks and all(node in ends for node in ranks):
+            return RANKS_END
         for node, seconds in self._unheard(attempt):
             if node not in self.heard and (self._is_refused() or quiet > ABSENT):
                 what = f"was not started within {int(seconds)} s of this node"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from support.ssh import network_namespaces
 from support.workspace import wait_for
 
 if TYPE_CHECKING:
+    from support.ssh.network_namespaces import Lan
     from support.workspace import Place
 
 WHY_NOT = network_namespaces.why_not()
@@ -136,3 +138,163 @@ def test_a_restart_waits_on_both_nodes_for_the_service_that_died(far: Place) -> 
     for node in far.json("show", run)["nodes"]:
         assert node["state"] == "running"
     far.cli("stop", run)
+
+
+# -- a service on a host without ranks ----------------------------------------------------------
+
+
+def _job_beside(place: Place, program: str, **more: Any) -> str:
+    """Write a job for one host whose server is on gpu2."""
+    return _job(place, program, {"host": "gpu2"}, nodes=1, **more)
+
+
+def _start_beside(place: Place, file: str) -> str:
+    return str(place.json("remote", "--no-check", "--host", "gpu1", file)["id"])
+
+
+def _answer(place: Place, run: str) -> None:
+    """Wait until the job has had an answer of its service."""
+    wait_for(lambda: "answer of" in place.cli("logs", run, code=None).stdout, "an answer")
+
+
+def _files(net: Lan, run: str) -> Path:
+    """Return the folder of the node without ranks."""
+    return net.hosts[1].home("root") / ".safelaunch" / "runs" / run / "node-1"
+
+
+def _supervisor(net: Lan, run: str) -> int:
+    status = json.loads((_files(net, run) / "status.json").read_text())
+    return int(status["supervisor"]["pid"])
+
+
+def _left(net: Lan, run: str) -> list[str]:
+    """Return the command lines of the services of a run on gpu2, and of their supervisors.
+
+    Without those of the run itself: its supervisor may still wait for node 0.
+    """
+    members = f"{_files(net, run)}/members"
+    lines = net.hosts[1].processes()
+    return [line for line in lines if members in line or "server.py --port" in line]
+
+
+def test_a_service_on_a_host_of_its_own_is_reached_and_ends_with_the_job(
+    far: Place, net: Lan
+) -> None:
+    run = _start_beside(far, _job_beside(far, ASKS))
+    assert far.json("wait", run)["state"] == "succeeded"
+    shown = far.json("show", run)
+    assert [node["state"] for node in shown["nodes"]] == ["succeeded", "succeeded"]
+    assert shown["proof"] == "wait"
+    (service,) = shown["services"]
+    assert (service["host"], service["state"]) == ("gpu2", "stopped")
+    assert f"answer of http://{service['url'].split('//')[1]} b'it is up'" in (
+        far.cli("logs", run).stdout
+    )
+    log = far.cli("logs", run, "--service", "server").stdout
+    assert log.startswith(f"serving from {net.hosts[1].home('root')}/safelaunch/project")
+    assert _left(net, run) == []
+
+
+def test_a_service_that_dies_on_a_host_of_its_own_is_the_cause(far: Place) -> None:
+    run = _start_beside(far, _job_beside(far, WAITS))
+    _answer(far, run)
+    assert far.cli("show", run).stdout.count(" on gpu2\n") == 1
+    Path(far.json("show", run)["nodes"][1]["place"], "die").touch()
+    waited = " ".join(far.cli("wait", run, code=1).stderr.split())
+    assert "service server has ended (failed, exit code 7)" in waited
+    shown = far.json("show", run)
+    assert [node["state"] for node in shown["nodes"]] == ["stopped", "failed"]
+    log = far.cli("logs", run, "--service", "server", "--tail", "1")
+    assert log.stdout == "out of cache\n"
+
+
+def test_a_stop_ends_the_job_and_the_service_on_its_own_host(far: Place, net: Lan) -> None:
+    run = _start_beside(far, _job_beside(far, WAITS))
+    _answer(far, run)
+    stopped = far.json("stop", run)
+    assert (stopped["state"], stopped.get("alive", 0), stopped["proof"]) == ("stopped", 0, "wait")
+    assert _left(net, run) == []
+
+
+def test_a_failed_job_ends_the_service_on_its_own_host(far: Place, net: Lan) -> None:
+    run = _start_beside(far, _job_beside(far, ASKS + "raise ValueError('bad batch')\n"))
+    waited = far.cli("wait", run, code=1).stderr
+    assert "bad batch" in waited
+    assert [node["state"] for node in far.json("show", run)["nodes"]] == ["failed", "stopped"]
+    assert _left(net, run) == []
+
+
+def test_a_restart_of_the_job_keeps_the_service_on_its_own_host(far: Place) -> None:
+    program = (
+        ASKS + "import os\nif os.environ['SAFELAUNCH_ATTEMPT'] == '1': raise ValueError('x')\n"
+    )
+    classes = {"user-code-exception": "restart"}
+    recovery = {"max_restarts": 1, "backoff": "0s", "classes": classes}
+    run = _start_beside(far, _job_beside(far, program, recovery=recovery))
+    shown = far.json("wait", run)
+    assert shown["state"] == "succeeded"
+    assert len(shown["attempts"]) == 2
+    assert "serving from" in far.cli("logs", run, "--service", "server").stdout
+
+
+def test_a_killed_supervisor_of_the_service_leaves_nothing_on_its_host(
+    far: Place, net: Lan
+) -> None:
+    run = _start_beside(far, _job_beside(far, WAITS))
+    _answer(far, run)
+    assert _left(net, run)
+    net.hosts[1].run(f"kill -KILL {_supervisor(net, run)}")
+    wait_for(lambda: not _left(net, run), "end of the service")
+    states = [node["state"] for node in far.json("show", run)["nodes"]]
+    assert states == ["running", "lost"]
+    stopped = far.json("stop", run)
+    assert (stopped["state"], stopped.get("alive", 0)) == ("stopped", 0)
+
+
+def test_a_rerun_has_the_service_on_its_own_host_again(far: Place) -> None:
+    run = _start_beside(far, _job_beside(far, ASKS))
+    assert far.json("wait", run)["state"] == "succeeded"
+    again = far.json("rerun", run)["id"]
+    assert far.json("wait", again)["state"] == "succeeded"
+    (service,) = far.json("show", again)["services"]
+    assert service["host"] == "gpu2"
+
+
+def test_a_restart_goes_on_from_a_checkpoint_that_the_host_of_the_service_lacks(
+    far: Place,
+) -> None:
+    program = ASKS + "print('resumes', sys.argv[3:])\nos.makedirs('out/7', exist_ok=True)\n"
+    program += "open('out/7/weights', 'w').write('x')\n"
+    program += "if os.environ['SAFELAUNCH_ATTEMPT'] == '1': raise ValueError('x')\n"
+    recovery = {
+        "max_restarts": 1,
+        "backoff": "0s",
+        "classes": {"user-code-exception": "restart"},
+        "checkpoint": "out/*",
+        "resume_args": {"resume": "{checkpoint}"},
+    }
+    run = _start_beside(far, _job_beside(far, program, recovery=recovery))
+    assert far.json("wait", run)["state"] == "succeeded"
+    assert far.json("show", run)["attempts"][1]["resume_checkpoint"].endswith("out/7")
+
+
+def test_the_host_of_a_service_is_planned_and_shown(far: Place) -> None:
+    far.home.mkdir()
+    hosts = {"hosts": {"gpu1": {}, "gpu2": {"python": "/opt/env/bin/python", "workdir": "/data"}}}
+    (far.home / "hosts.yaml").write_text(json.dumps(hosts))
+    file = _job(far, ASKS, {"host": "gpu2", "python": None}, nodes=1)
+    words = ("remote", "--host", "gpu1", "--dry-run", file)
+    shown = far.cli(*words).stdout
+    assert "# service server on gpu2, a free port; ready once GET /health answers 200" in shown
+    assert "# node 1 on gpu2: services alone, until the ranks have ended" in shown
+    assert far.cli(*words).stdout == shown
+    (service,) = far.json(*words)["services"]
+    assert service["nodes"][0]["argv"][:2] == ["/opt/env/bin/python", "server.py"]
+    assert service["nodes"][0]["cwd"] == "/data"
+
+
+def test_a_check_judges_a_service_on_its_own_host(far: Place) -> None:
+    file = _job(far, ASKS, {"host": "gpu2", "python": "/none/python"}, nodes=1)
+    results = far.json("check", "--host", "gpu1", file, code=3)["results"]
+    failed = [result for result in results if result["status"] == "fail"]
+    assert {(result["host"], result.get("service")) for result in failed} == {("gpu2", "server")}

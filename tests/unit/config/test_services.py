@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from support.project import Project
 
+from safelaunch.config.hosts_file.reader import LOCAL
 from safelaunch.config.members.presets import PRESETS
 from safelaunch.config.resolve import Flags
 from safelaunch.config.schema.members.services import SERVERS
@@ -135,3 +136,46 @@ def test_services_of_nodes_that_are_started_by_hand_are_refused(project: Project
     with pytest.raises(ConfigError) as caught:
         project.plan(text + "services:\n" + SERVER)
     assert "nodes are started by hand" in caught.value.message
+
+
+BESIDE = "gpus: [0]\nservices:\n  a: {launcher: command, command: [a], gpus: [0], host: gpu2}\n"
+
+
+def test_a_service_on_a_host_of_its_own_has_a_node_without_ranks(project: Project) -> None:
+    plan = project.plan(HEAD + BESIDE, Flags(remote=True, hosts=("gpu1",)))
+    assert [(node.host, node.processes) for node in plan.nodes] == [("gpu1", 1), ("gpu2", 0)]
+    assert (plan.topology.nodes, plan.service_nodes, plan.services[0].node) == (1, 1, 1)
+    assert plan.services[0].plan.nodes[0].host == "gpu2"
+    assert thaw(freeze(plan)) == plan
+
+
+def test_a_service_on_a_host_of_the_job_has_no_node_of_its_own(project: Project) -> None:
+    text = BESIDE.replace("[0], host", "[1], host")
+    head = HEAD.replace("launcher: python", "launcher: torchrun")
+    plan = project.plan(head + text, Flags(remote=True, hosts=("gpu1", "gpu2")))
+    assert [node.host for node in plan.nodes] == ["gpu1", "gpu2"]
+    assert (plan.service_nodes, plan.services[0].node) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts", "message"),
+    [
+        (BESIDE, ("gpu2",), "card 0 of service `a` is that of the job"),
+        (BESIDE, (), "`host` of service `a`, of a job on this machine"),
+        (BESIDE.replace("gpu2", LOCAL), ("gpu1",), f"service `a`: {LOCAL} is this machine"),
+        (
+            BESIDE + "  b: {launcher: command, command: [b], gpus: [0], host: gpu2}\n",
+            ("gpu1",),
+            "card 0 of service `b` is that of service `a`",
+        ),
+        (BESIDE.replace("[0]", "1") + "queue: true\n", ("gpu1",), "and `queue`, which is that"),
+    ],
+)
+def test_a_service_on_another_host_that_cannot_be_is_refused(
+    project: Project, text: str, hosts: tuple[str, ...], message: str
+) -> None:
+    head = HEAD.replace("profile: cpu\n", "")
+    with pytest.raises(ConfigError) as caught:
+        project.plan(head + text, Flags(remote=bool(hosts), hosts=hosts))
+    assert message in caught.value.message
+    assert caught.value.where

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from safelaunch.config.schema.host_types import Port
+from safelaunch.config.schema.host_types import HOST_NAME, Port
 from safelaunch.config.schema.keys import Block, Key, Schema
 from safelaunch.config.schema.types import Choice, Count, ListOf, MapOf, Text, WordsType
 from safelaunch.config.schema.units import Duration, Pattern
@@ -31,6 +31,7 @@ SERVICE = Schema(
         Key("ready", Block(READY, "a mapping such as {http: /health}", Ready), "when it is ready"),
         Key("after", ListOf(SERVICE_NAME, "names", single=True), "services that it needs"),
         Key("port", Port(), "its port; default: a free one"),
+        Key("host", HOST_NAME, "the host that it runs on; default: that of the first node"),
         Key("on_exit", Choice(("fail", "ignore")), "fail: the job fails where it ends; ignore"),
     ),
 )

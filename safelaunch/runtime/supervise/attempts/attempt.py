@@ -95,7 +95,9 @@ class Attempt:
                 group = self.journal.status.cgroup = None
             self._watch_folders()
             environment = launch.job_environment(self.run, self.dir, self.number, out)
-            self.launcher = launch.fork(script, out, environment, umask, limits)
+            # of a node without ranks nothing is to be saved once its supervisor is gone
+            is_bound = self.run.ranks == 0 and self.run.service_nodes > 0
+            self.launcher = launch.fork(script, out, environment, umask, limits, is_bound=is_bound)
             self.has_children = True
         finally:
             if group:

@@ -82,6 +82,9 @@ def _agreed(
     def decide_for_all(ends: dict[int, NodeEnd]) -> Decision:
         decision = result.decide_for_all(ends)
         decision.port = free_port(number + 1)
+        with_ranks = range(len(node.run.hosts) - node.run.service_nodes)
+        if node.run.manual_node is None:  # a node without ranks has none, and needs none
+            ends = {number: end for number, end in ends.items() if number in with_ranks}
         by_node = [end.checkpoints or () for _, end in sorted(ends.items())]
         decision.checkpoint = _newest_checkpoint(by_node)
         return decision

@@ -204,7 +204,10 @@ class Observer:
             return ""
         if attempt.merger.total != self.output[0]:
             self.output = (attempt.merger.total, now)
-        reason = self.nodes.tick(attempt.number, now - self.output[1])
+        quiet = now - self.output[1]
+        if self.nodes.members.rank_nodes:  # it has nothing that could write
+            quiet = self.nodes.LONG_QUIET
+        reason = self.nodes.tick(attempt.number, quiet)
         if reason == "node" and self.nodes.cause.state == "failed":
             self.loss_at = now if self.loss_at is None else self.loss_at
             return reason if now - self.loss_at >= LOSS_GRACE else ""

@@ -23,7 +23,7 @@ from safelaunch.runtime.records import Failure, HangReport, PartFailure, RankFai
 from safelaunch.runtime.signatures import classes
 from safelaunch.runtime.signatures.advice import ADVICE
 from safelaunch.runtime.supervise.attempts import recovery
-from safelaunch.runtime.supervise.control import PREEMPTED, SERVICE, SMOKE, TIME_LIMIT
+from safelaunch.runtime.supervise.control import PREEMPTED, RANKS_END, SERVICE, SMOKE, TIME_LIMIT
 from safelaunch.runtime.units import duration
 
 TYPE_CHECKING = False
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from safelaunch.runtime.records import AttemptRecord, RunRecord
     from safelaunch.runtime.supervise.attempts.attempt import Attempt
     from safelaunch.runtime.supervise.attempts.observer import Observer
+    from safelaunch.runtime.supervise.peers import Peers
 
 SIGNALS = ("SIGTERM", "SIGINT")
 LOSSES = ("loss", "actor_loss", "vf_loss")
@@ -163,16 +164,10 @@ def _ended_early(outcome: Outcome, attempt: Attempt, observer: Observer) -> None
     status.signal = None  # that signal was our own
     if cause == SMOKE:
         _end_smoke(outcome, observer)
+    elif cause == RANKS_END:
+        status.exit_code = 0
     elif cause == "node" and observer.nodes is not None:
-        why, other = observer.nodes.why(), observer.nodes.cause
-        if other.class_name == TIME_LIMIT_CLASS:  # it was warned a moment before this one
-            _end_by_notice(outcome, attempt, TIME_LIMIT)
-        elif other.state == "lost":
-            outcome.failure = _failure(attempt, "peer-lost", why)
-            outcome.failure.role, outcome.failure.advice = "cascade", LOST_NODE
-            status.state = "failed"
-        else:
-            status.state, status.stopped_by, status.reason = "stopped", "node", why
+        _end_by_node(outcome, attempt, observer.nodes)
     elif cause in NOTICES:
         _end_by_notice(outcome, attempt, cause)
     elif cause in limits.LIMITS:
@@ -190,6 +185,18 @@ def _ended_early(outcome: Outcome, attempt: Attempt, observer: Observer) -> None
                 failure.why = f"{hang.collectives.kind}: {hang.collectives.what}"
         failure.advice = hang.advice or "read the stacks of all ranks"
         status.state, status.reason = "failed", "ended because it hung"
+
+
+def _end_by_node(outcome: Outcome, attempt: Attempt, nodes: Peers) -> None:
+    why, other, status = nodes.why(), nodes.cause, outcome.status
+    if other.class_name == TIME_LIMIT_CLASS:  # it was warned a moment before this one
+        _end_by_notice(outcome, attempt, TIME_LIMIT)
+    elif other.state == "lost":
+        outcome.failure = _failure(attempt, "peer-lost", why)
+        outcome.failure.role, outcome.failure.advice = "cascade", LOST_NODE
+        status.state = "failed"
+    else:
+        status.state, status.stopped_by, status.reason = "stopped", "node", why
 
 
 def _end_by_notice(outcome: Outcome, attempt: Attempt, cause: str) -> None:

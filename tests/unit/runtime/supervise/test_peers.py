@@ -17,9 +17,16 @@ from safelaunch.runtime.messages import connection
 from safelaunch.runtime.messages.ends import Decision, NodeEnd
 from safelaunch.runtime.messages.meeting import Meeting
 from safelaunch.runtime.messages.members import ManualNodes, PlannedNodes
-from safelaunch.runtime.records import Failure, ManualNode, PeersAddress, RunRecord, Status
+from safelaunch.runtime.records import (
+    Failure,
+    ManualNode,
+    PeersAddress,
+    RunRecord,
+    ServiceStatus,
+    Status,
+)
 from safelaunch.runtime.supervise import peers
-from safelaunch.runtime.supervise.control import readable
+from safelaunch.runtime.supervise.control import RANKS_END, readable
 from safelaunch.runtime.supervise.peers import Peers
 
 if TYPE_CHECKING:
@@ -55,10 +62,11 @@ class Journal:
         self.messages.append(message)
 
 
-def make(port: int, node: int, host: str = "127.0.0.1") -> Peers:
+def make(port: int, node: int, host: str = "127.0.0.1", service_nodes: int = 0) -> Peers:
     address = PeersAddress(address=host, port=port, token="secret")  # noqa: S106 - of this test
     journal: Any = Journal()
-    node_peers = Peers(address, PlannedNodes(RunRecord(hosts=HOSTS, node=node)), journal)
+    run = RunRecord(hosts=HOSTS, node=node, service_nodes=service_nodes)
+    node_peers = Peers(address, PlannedNodes(run), journal)
     node_peers.open()
     return node_peers
 
@@ -100,6 +108,52 @@ def test_nodes_meet_over_ipv6(port: int) -> None:
     assert [node.is_alone for node in nodes] == [False, False]
     for node in nodes:
         node.close(lambda: True, is_bad=False)
+
+
+def _ready(nodes: list[Peers], attempt: int) -> list[str]:
+    """Return which services each node knows of the third to be ready for an attempt."""
+    records = [node.services.get(2) for node in nodes]
+    return [
+        " ".join(s.name for s in own.services if s.state == "ready" and own.attempt == attempt)
+        if own is not None
+        else ""
+        for own in records
+    ]
+
+
+def test_all_nodes_hear_how_the_services_of_one_are_for_each_attempt(three: list[Peers]) -> None:
+    three[2].send_services(1, [ServiceStatus(name="reward", state="starting", port=7)])
+    turn(three, lambda: all(2 in node.services for node in three))
+    assert _ready(three, 1) == ["", "", ""]
+    for attempt in (1, 2):
+        three[2].send_services(attempt, [ServiceStatus(name="reward", state="ready", port=7)])
+        turn(three, lambda number=attempt: _ready(three, number) == ["reward"] * 3)  # type: ignore[misc]
+
+
+def test_a_node_that_connects_again_hears_of_services_that_are_ready(port: int) -> None:
+    nodes = [make(port, node) for node in range(3)]
+    try:
+        nodes[2].send_services(1, [ServiceStatus(name="reward", state="ready")])
+        turn([nodes[0], nodes[2]], lambda: 2 in nodes[0].services)
+        turn(nodes, lambda: _ready(nodes, 1) == ["reward"] * 3)
+    finally:
+        for node in nodes:
+            node.close(lambda: True, is_bad=False)
+
+
+def test_a_node_without_ranks_ends_once_all_ranks_have_succeeded(port: int) -> None:
+    nodes = [make(port, node, service_nodes=1) for node in range(3)]
+    try:
+        turn(nodes, lambda: all(2 in nodes[0].heard and 0 in node.heard for node in nodes[1:]))
+        nodes[0].ended(1, NodeEnd(state="succeeded"))
+        turn(nodes, lambda: 0 in nodes[2].ends.get(1, {}))
+        assert [node.tick(1, 0.0) for node in nodes[1:]] == ["", ""]
+        nodes[1].ended(1, NodeEnd(state="succeeded"))
+        turn(nodes, lambda: 1 in nodes[2].ends.get(1, {}))
+        assert [node.tick(1, 0.0) for node in nodes] == ["", "", RANKS_END]
+    finally:
+        for node in nodes:
+            node.close(lambda: True, is_bad=False)
 
 
 def test_a_node_that_fails_ends_all_others(three: list[Peers]) -> None:
