@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from safelaunch.checks import run
@@ -55,11 +56,15 @@ def for_services(context: CheckContext) -> list[tuple[str, CheckContext]]:
     """Return the name of each service of a job, and the context in which it is checked."""
     if context.resolved is None or context.plan is None:
         return []
+    with_ranks = len(context.plan.nodes) - context.plan.service_nodes
     pairs = zip(context.resolved.services, context.plan.services, strict=True)
-    return [
-        (own.plan.name, for_plan(service.resolved, own.plan, context.environ))
-        for service, own in pairs
-    ]
+    contexts = []
+    for service, own in pairs:
+        plan = own.plan
+        if own.node >= with_ranks:  # its port is not looked at with the job, on that one's hosts
+            plan = replace(plan, services=(replace(own, node=0),))
+        contexts.append((own.plan.name, for_plan(service.resolved, plan, context.environ)))
+    return contexts
 
 
 def for_hosts(

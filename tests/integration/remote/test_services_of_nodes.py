@@ -298,3 +298,11 @@ def test_a_check_judges_a_service_on_its_own_host(far: Place) -> None:
     results = far.json("check", "--host", "gpu1", file, code=3)["results"]
     failed = [result for result in results if result["status"] == "fail"]
     assert {(result["host"], result.get("service")) for result in failed} == {("gpu2", "server")}
+
+
+def test_a_check_sees_that_a_service_on_its_own_host_is_given_no_port(far: Place) -> None:
+    file = _job(far, ASKS, {"host": "gpu2", "args": {"port": 8, "host": EVERYWHERE}}, nodes=1)
+    results = far.json("check", "--host", "gpu1", file, code=3)["results"]
+    (failed,) = (result for result in results if result["status"] == "fail")
+    assert (failed["id"], failed["host"]) == ("service-ports", "gpu2")
+    assert "is given none" in failed["evidence"]
