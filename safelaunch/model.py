@@ -966,6 +966,16 @@ class Merge:
 
 
 @dataclass(frozen=True, slots=True)
+class PartShare:
+    """The parts of a run that one of its hosts runs."""
+
+    parts: tuple[int, ...] = ()
+    earlier: str | None = (
+        None  # node folder of an earlier run there, whose parts need not run again
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class FanOut:
     """The parts of a run: so many, or one for each combination of values."""
 
@@ -975,8 +985,10 @@ class FanOut:
     by: str = "lines"
     at_once: int | None = None  # None: one for each card, or the usable cores of the machine
     merge: Merge | None = None
-    cards: tuple[str, ...] = ()  # of which each part has one
+    cards: tuple[str, ...] = ()  # of all parts that run at the same time on a host
     earlier: str | None = None  # node folder of a run whose parts need not run again
+    cards_each: int = 1  # cards of each part
+    shares: tuple[PartShare, ...] = ()  # of each host of a rerun on several; else they take turns
 
 
 @dataclass(frozen=True, slots=True)

@@ -302,7 +302,7 @@ def _with_service_hosts(
 
 def _fan_out(resolved: Resolved, values: dict[str, Any], tree: Node) -> FanOut | None:
     """Return the parts of a job. Raises ConfigError."""
-    if not any(values.get(key) for key in ("shards", "matrix", "at_once")):
+    if not any(values.get(key) for key in ("shards", "matrix", "part_gpus", "at_once")):
         return None
     from safelaunch.config.topology import fan_out
 

@@ -49,7 +49,7 @@ _JOB = frozenset((
     "workdir", "pythonpath", "env", "env_from", "inherit", "setup", "log", "force", "capture",
     "logs", "log_cap", "max_duration", "progress", "success", "hang", "recovery", "sync", "assets",
     "needs", "inputs", "smoke", "slurm", "kubernetes", "ray", "container", "services",
-    "shards", "matrix", "at_once",
+    "shards", "matrix", "part_gpus", "at_once",
     "vars", "ray_cluster", "steps", "on_success", "on_failure", "on_end", "end_timeout", "upload",
     "pull", "shutdown", "max_cost", "preemption",
 ))  # fmt: skip

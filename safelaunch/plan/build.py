@@ -350,6 +350,8 @@ def _node(
     job, profile = _on_host(resolved, host), resolved.profile_of(host)
     block = _container_block(job, host)
     number = job.topology.node_rank if job.starts_one_node else rank
+    if resolved.fan_out is not None:
+        number = 0  # each part runs on one host
     kind = profile.accelerator if profile else "cuda"
     serves_all = job.engine is not None and engines.load(job.engine).ONE_SCRIPT
     launch, accelerator = Launch(job, kind, number or 0, serves_all), ACCELERATORS[kind]
@@ -671,7 +673,8 @@ def _runs_python(job: Job, command: Command) -> bool:
 def _built_in(
     job: Job, command: Command, resolved: Resolved, accelerator: Accelerator
 ) -> Iterable[EnvVar]:
-    if len(resolved.hosts) > 1:  # by hand it is not known where the others are
+    # by hand it is not known where the others are; parts do not speak with each other
+    if len(resolved.hosts) > 1 and resolved.fan_out is None:
         why = "the card on the way to the others"
         yield from _interfaces(accelerator, text(Slot.INTERFACE), BUILT_IN, why)
     yield EnvVar(

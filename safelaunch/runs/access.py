@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from safelaunch.runs.store import Run
     from safelaunch.runtime.records import Failure, NodePlace, Status, StatusSummary
 
+    Nodes = tuple[int, int]  # of a run that has a member on one of several hosts
+
 
 class LogRequest(NamedTuple):
     """Which part of a run's log: `which` is None (combined), `launcher` or `rank-3`."""
@@ -139,10 +141,11 @@ class RunAccess(Protocol):
     def files(self, node: int) -> NodeFiles:
         """Return the files of a node."""
 
-    def member(self, name: str, run_id: str | None = None) -> RunAccess:
+    def member(self, name: str, run_id: str | None = None, nodes: Nodes = (0, 0)) -> RunAccess:
         """Return a member of the run, which has the files of one: a service or a part.
 
-        `run_id` is the run that has it, where that is an earlier one.
+        `run_id` is the run that has it, where that is an earlier one; `nodes` are the node of this
+        run on the host of the member, and the node of the run that has it.
         """
 
 
@@ -219,8 +222,9 @@ class LocalRun(RunAccess):
         """Return the files of a node."""
         return LocalFiles(store.node_dir(self.record, node))
 
-    def member(self, name: str, run_id: str | None = None) -> LocalRun:
+    def member(self, name: str, run_id: str | None = None, nodes: Nodes = (0, 0)) -> LocalRun:
         """Return a member of the run, which has the files of one: a service or a part."""
+        del nodes  # there is one
         runs = os.path.dirname(self.record.folder)
         owner = self.record if run_id is None else store.Run(run_id, os.path.join(runs, run_id))
         return LocalRun(store.member(owner, name))

@@ -17,7 +17,14 @@ from safelaunch.file_lock import try_lock
 from safelaunch.runs import store
 from safelaunch.runtime import json_files, run_state
 from safelaunch.runtime.agent.runs import FILES, PARTS_LIMIT
-from safelaunch.runtime.records import NodePlace, PartEnd, PlanRecord, RemoteRecord, Status
+from safelaunch.runtime.records import (
+    FanOutSpec,
+    NodePlace,
+    PartEnd,
+    PlanRecord,
+    RemoteRecord,
+    Status,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +32,8 @@ if TYPE_CHECKING:
     from safelaunch.runtime.agent import runs as agent_runs
 
 
-_FILES = (*FILES, PlanRecord.FILE)  # of a node's view, whatever else it brings
+PLAN_FILES = (PlanRecord.FILE, FanOutSpec.FILE)  # which never change
+_FILES = (*FILES, *PLAN_FILES)  # of a node's view, whatever else it brings
 
 
 @contextlib.contextmanager
@@ -150,6 +158,11 @@ def parts_position(node_dir: str) -> int:
         return os.stat(os.path.join(node_dir, PartEnd.FILE)).st_size
     except OSError:
         return 0
+
+
+def parts_positions(run: store.Run) -> dict[int, int]:
+    """Return `parts_position` of each node of a run."""
+    return {node: parts_position(store.node_dir(run, node)) for node in store.node_numbers(run)}
 
 
 def has_parts(run: store.Run, node: int) -> bool:

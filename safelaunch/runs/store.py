@@ -217,8 +217,8 @@ def member(run: Run, name: str, run_id: str | None = None) -> Run:
     return Run(f"{run_id or run.id}/{name}", members.folder(run.node_dir, name))
 
 
-def node_of_member(run: Run, name: str) -> int:
-    """Return the node that has a member of a run: that of a service, 0 for a part."""
+def node_of_service(run: Run, name: str) -> int:
+    """Return the node of a run that has one of its services."""
     services = (RunRecord.read(run.node_dir) or RunRecord()).services
     return next((service.node for service in services if service.name == name), 0)
 
@@ -228,9 +228,10 @@ def part_counts(run: Run) -> tuple[int, int] | None:
 
     Of a run on a host as it was when last seen.
     """
-    mirror = mirror_record(run)
-    if mirror.part_count is not None:
-        return mirror.parts_done, mirror.part_count
+    mirrors = [mirror_record(run, node) for node in node_numbers(run)]
+    counts = [mirror.part_count for mirror in mirrors if mirror.part_count is not None]
+    if counts:
+        return sum(mirror.parts_done for mirror in mirrors), max(counts)
     spec = FanOutSpec.read(run.node_dir)
     if spec is None:
         return None
@@ -387,11 +388,11 @@ def show(
         if field.name in status and value is not None:
             setattr(shown, field.name, value)
     _add_project(shown, run.node_dir)
-    _add_parts(shown, run)
     if "nodes" in status:
         shown.nodes = [
             _shown_node(run, node, ranks if node.run == run.id else {}) for node in status.nodes
         ]
+    _add_parts(shown, run)
     return shown
 
 
@@ -399,9 +400,47 @@ def _add_parts(shown: ShownRun, run: Run) -> None:
     """Add the parts of a run that has some, and how those have ended that have."""
     counts = part_counts(run)
     if counts is not None:
-        ends = manifest.read(run.node_dir)
+        ends = part_ends(run)
         shown.part_count = counts[1]
+        for node in shown.nodes:
+            for number in _parts_without_end(run, node, ends):
+                state = "unknown" if node.state == "unknown" else "lost"
+                cause = node.reason or f"its run ended there, {node.state}, before the part had"
+                end = PartEnd(part=number, state=state, host=node.host, cause=cause)
+                ends[number] = end
         shown.parts = [ends[number] for number in sorted(ends)]
+
+
+def part_ends(run: Run) -> dict[int, PartEnd]:
+    """Return the newest end of each part that has ended, by its number; on each of several hosts.
+
+    Of a run on a host as it was when last seen.
+    """
+    numbers = node_numbers(run)
+    ends: dict[int, PartEnd] = {}
+    for number in numbers:
+        own = manifest.read(node_dir(run, number))
+        for end in own.values() if len(numbers) > 1 else ():
+            end.host = host_of(run, number)
+        ends |= own
+    return ends
+
+
+def node_of_part(run: Run, part: int) -> int:
+    """Return the node that runs a part of a run, or is to."""
+    for number in node_numbers(run):
+        spec = FanOutSpec.read(node_dir(run, number))
+        if spec is not None and spec.hosts > 1 and part in spec.share:
+            return number
+    return 0
+
+
+def _parts_without_end(run: Run, node: NodeSummary, ends: Mapping[int, PartEnd]) -> list[int]:
+    """Return the parts of a node of which no end will come, or none that can be seen now."""
+    spec = FanOutSpec.read(node_dir(run, node.node))
+    if node.state not in ("lost", "failed", "unknown") or spec is None or spec.hosts < 2:  # noqa: PLR2004
+        return []
+    return [number for number in spec.share if number not in ends]
 
 
 def _shown_node(run: Run, node: NodeSummary, ranks: Mapping[str, int]) -> ShownNode:

@@ -435,6 +435,8 @@ class FanOutSpec(Record):
     over: str | None = None  # file that is divided among the parts
     by: str = "lines"  # lines, jsonl or csv
     at_once: int = 0  # parts that run at the same time; 0: as many as the machine has usable cores
+    hosts: int = 1  # hosts that share the parts
+    share: Sequence[int] = ()  # numbers of the parts of this host, where there are several
     cards: Sequence[str] = ()  # cards of the run
     cards_each: int = 0  # cards of each part; 0: none
     merge: MergeSpec | None = None  # missing: the outputs stay as they are
@@ -452,8 +454,11 @@ class PartEnd(Record):
     class_name: str | None = None  # class of its failure
     cause: str | None = None  # why it did not succeed
     run: str | None = None  # id of the earlier run that has done it; missing: this run
+    run_node: int = 0  # node of that run
+    host: str | None = None  # its host, as the user names it, where several share the parts
     words: Mapping[str, str] = {}  # values of its words
     input_sha256: str = ""  # of its piece of the input
+    source_sha256: str | None = None  # of all pieces, where several hosts divide the input
     elapsed: float | None = None  # seconds
     ended_at: float | None = None  # seconds since 1970
 

@@ -34,12 +34,15 @@ SCRIPT = "launch.sh"
 _FILES = (LateValue("shard.input"), LateValue("shard.output"))  # in the folder of the run
 
 
-def spec_of(fan_out: FanOut, cwd: str) -> FanOutSpec:
-    """Return what the coordinator has to know; paths are those in the working directory."""
-    at_once = fan_out.at_once or len(fan_out.cards)
-    spec = FanOutSpec(count=fan_out.count, by=fan_out.by, at_once=at_once)
+def spec_of(fan_out: FanOut, cwd: str, host: int = 0, hosts: int = 1) -> FanOutSpec:
+    """Return what the coordinator has to know; paths are those in the working directory.
+
+    `host` is the number of its host among the `hosts` that share the parts.
+    """
+    spec = FanOutSpec(count=fan_out.count, by=fan_out.by, at_once=fan_out.at_once or 0)
     if fan_out.cards:
-        spec.cards, spec.cards_each = list(fan_out.cards), 1
+        spec.cards, spec.cards_each = list(fan_out.cards), fan_out.cards_each
+        spec.at_once = fan_out.at_once or len(fan_out.cards) // fan_out.cards_each
     spec.matrix = {name: list(values) for name, values in fan_out.matrix.items()}
     if fan_out.over is not None:
         spec.over = posixpath.join(cwd, fan_out.over)
@@ -49,6 +52,14 @@ def spec_of(fan_out: FanOut, cwd: str) -> FanOutSpec:
         spec.merge = MergeSpec(output=output, by=merge.by, command=list(merge.command))
     if fan_out.earlier is not None:
         spec.earlier = fan_out.earlier
+    if hosts > 1:
+        spec.hosts = hosts
+        spec.share = list(range(host, expand.part_count(spec), hosts))
+    if fan_out.shares:
+        share = fan_out.shares[host]
+        spec.share = list(share.parts)
+        if share.earlier is not None:
+            spec.earlier = share.earlier
     return spec
 
 
@@ -60,12 +71,15 @@ def with_parts(
     report: MachineReport,
     *,
     versions: Mapping[str, str],
+    host: int = 0,
 ) -> StartRequest:
     """Return the request with the files of the parts. Raises StartError and ConfigError.
 
-    `job_facts`, `report` and `versions` are those of the machine, with which the request was made.
+    `job_facts`, `report` and `versions` are those of the machine, with which the request was made;
+    `host` is its number among those of the plan.
     """
-    fan_out = plan.fan_out or FanOut()
+    fan_out, hosts = plan.fan_out or FanOut(), len(plan.nodes)
+    plan = replace(plan, nodes=(replace(plan.nodes[host], node_rank=0),))  # of a part: it alone
     words = late_words(plan)
     if any(word.value.startswith("steps.") for word in words):
         raise ConfigError(
@@ -84,7 +98,7 @@ def with_parts(
         versions=versions,
         packages=[preflight.package_versions(plan.nodes[0], report.probe)],
     ).unbound(late)
-    spec = spec_of(fan_out, request.run.cwd)
+    spec = spec_of(fan_out, request.run.cwd, host, hosts)
     part_files = dict(zip((name for name, _ in part.words["files"]), part.data, strict=True))
     files = dict(zip((name for name, _ in request.words["files"]), request.data, strict=True))
     script = next(name for name in files if posixpath.basename(name) == SCRIPT)

@@ -104,6 +104,7 @@ def _check(
     if (
         pool is not None
         and context.plan is not None
+        and context.plan.fan_out is None  # its parts do not speak with each other
         and len(context.hosts) > 1
         and not has_host_errors
     ):

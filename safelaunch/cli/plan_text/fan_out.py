@@ -10,16 +10,23 @@ from safelaunch.runtime.parts import expand
 from safelaunch.start.fan_out import spec_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from safelaunch.model import FanOut
 
 SHOWN = 8  # parts
 
 
-def print_fan_out(fan_out: FanOut) -> None:
+def print_fan_out(fan_out: FanOut, hosts: Sequence[str]) -> None:
     """Print how many parts there are, what each has, and how they end."""
     rows = expand.part_words(spec_of(fan_out, ""))
-    default = "one for each card" if fan_out.cards else "as many at once as cores"
+    of_cards = "one for each card"
+    if fan_out.cards_each > 1:
+        of_cards = f"one for {fan_out.cards_each} cards each"
+    default = of_cards if fan_out.cards else "as many at once as cores"
     at_once = default if fan_out.at_once is None else f"{fan_out.at_once} at once"
+    if len(hosts) > 1:
+        at_once += f" on each of {', '.join(hosts)}, which take turns"
     over = f", over {fan_out.over} by {fan_out.by}" if fan_out.over else ""
     click.echo(f"# {len(rows)} parts{over}, {at_once}; each runs this line")
     for row in rows[:SHOWN] if fan_out.matrix else ():
@@ -28,5 +35,6 @@ def print_fan_out(fan_out: FanOut) -> None:
         click.echo(f"#   and {len(rows) - SHOWN} more")
     if fan_out.merge is not None:
         by = " ".join(fan_out.merge.command) or fan_out.merge.by
-        click.echo(f"# then their outputs are merged in {fan_out.merge.output} by {by}")
+        place = "on the client, " if len(hosts) > 1 else ""
+        click.echo(f"# then their outputs are merged {place}in {fan_out.merge.output} by {by}")
     click.echo()

@@ -94,7 +94,7 @@ def _print_for_people(plan: Plan) -> None:
     click.echo(
         f"# {plan.name}: {plan.launcher}{_shape(plan)}{where}, profile {plan.profile or 'none'}"
     )
-    if several:
+    if several and plan.fan_out is None:
         click.echo(
             "# by hand: fill in an address of node 0, a free port there, each node's own interface"
         )
@@ -133,7 +133,7 @@ def _print_parts(plan: Plan) -> None:
     if plan.fan_out is not None:
         from safelaunch.cli.plan_text.fan_out import print_fan_out
 
-        print_fan_out(plan.fan_out)
+        print_fan_out(plan.fan_out, [node.host for node in plan.nodes])
 
 
 def _print_services(plan: Plan) -> None:

@@ -95,7 +95,7 @@ def outcome(run: RunAccess, status: StatusSummary) -> int:
         say(f"  {line}")
     is_fetched = _fetch_results(run, status)
     if status.state == "succeeded":
-        return 0 if is_fetched else 1
+        return 0 if is_fetched and _merge_parts(run) else 1
     if not any(line.startswith("log ") for line in lines):
         say(f"  log       safelaunch logs {run.id}")
     say(f"  details   safelaunch show {run.id}")
@@ -109,6 +109,14 @@ def _fetch_results(run: RunAccess, status: StatusSummary) -> bool:
     from safelaunch.cli.transfer.results import fetch_results
 
     return fetch_results(run, record.ending.pull)
+
+
+def _merge_parts(run: RunAccess) -> bool:
+    if len(run.places()) == 1 or store.part_counts(run.record) is None:
+        return True
+    from safelaunch.cli.transfer.results import merge_parts
+
+    return merge_parts(run, run.id)
 
 
 def reasons(run: RunAccess, status: StatusSummary) -> list[str]:

@@ -132,7 +132,8 @@ def _service(run: RunAccess, name: str, *, waits: bool) -> RunAccess:
         is_noted = True
         time.sleep(run.poll_interval)
         status = run.status()
-    return run.member(name)
+    node = store.node_of_service(run.record, name)
+    return run.member(name, None, (node, node))
 
 
 def _is_pending(status: Status, name: str) -> bool:

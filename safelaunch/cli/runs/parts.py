@@ -23,8 +23,13 @@ def part_rows(shown: store.ShownRun) -> Iterator[tuple[str, str, int]]:
     others = [end for end in shown.parts if end.state != "succeeded"]
     done = len(shown.parts) - len(others)
     yield "parts", f"{done} of {shown.part_count} are done", 1
+    for node in shown.nodes:
+        own = [end for end in shown.parts if end.host == node.host]
+        done_there = sum(end.state == "succeeded" for end in own)
+        yield "parts", f"{done_there} on {node.host}", 1
     for end in others[:SHOWN]:
-        yield "parts", f"{end.part}: {end.state}: {end.cause}", 2
+        place = f" on {end.host}" if end.host else ""
+        yield "parts", f"{end.part}{place}: {end.state}: {end.cause}", 2
     if others:
         yield "parts", f"the log of one: safelaunch logs {shown.id} --part {others[0].part}", 2
 
@@ -37,8 +42,12 @@ def part_run(run: RunAccess, number: int) -> RunAccess:
         raise RunError(f"{run.id} has no parts")
     if number >= counts[1]:
         raise RunError(f"no part {number} of {run.id}", hint=f"it has 0 to {counts[1] - 1}")
-    end = manifest.read(run.record.node_dir).get(number)
-    part = run.member(f"part-{number}", None if end is None else end.run)
+    node = store.node_of_part(run.record, number)
+    end = manifest.read(store.node_dir(run.record, node)).get(number)
+    if end is None or end.run is None:
+        part = run.member(f"part-{number}", None, (node, node))
+    else:
+        part = run.member(f"part-{number}", end.run, (node, end.run_node))
     part.status()
     if not part.attempts():
         raise RunError(f"part {number} of {run.id} has not started yet")

@@ -34,6 +34,12 @@ from safelaunch.start.resume import resume_run
 @after_options
 @click.option("--current", is_flag=True, help="Run the project as it is now.")
 @click.option("--force", is_flag=True, help="Overwrite files that were changed on the host.")
+@click.option(
+    "--without",
+    multiple=True,
+    metavar="HOST",
+    help="Of parts on several hosts: HOST is gone for good; others run its parts.",
+)
 @click.option("--yes", is_flag=True, help="Send what the job names to a host without a question.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(run: str | None, **options: Any) -> int:
@@ -48,8 +54,14 @@ def command(run: str | None, **options: Any) -> int:
     earlier = catalog().find(run)
     # what that run has waited for is over
     plan = replace(recorded_plan(earlier), after=())
-    if plan.fan_out is not None and earlier.record is not None:
-        places = earlier.places()  # of a run on a host
+    places = earlier.places()  # of a run on hosts
+    if options["without"] and (plan.fan_out is None or len(places) <= 1):
+        raise ConfigError("`--without` is for parts that several hosts share")
+    if plan.fan_out is not None and len(places) > 1:
+        from safelaunch.cli.start.targets.parts_again import parts_again
+
+        plan, places = parts_again(plan, earlier, options["without"])
+    elif plan.fan_out is not None:
         node_dir = places[0].run_dir if places else earlier.record.node_dir
         plan = replace(plan, fan_out=replace(plan.fan_out, earlier=node_dir))
     home = store.home(os.environ)
@@ -71,4 +83,6 @@ def command(run: str | None, **options: Any) -> int:
         raise ConfigError("`--foreground` is for a run of this machine", hint="--follow")
     from safelaunch.cli.start.targets.remote import again
 
-    return again(plan, earlier.record, earlier.pointer, options, step_inputs(earlier))
+    pointer = earlier.pointer.copy()
+    pointer.places = places
+    return again(plan, earlier.record, pointer, options, step_inputs(earlier))

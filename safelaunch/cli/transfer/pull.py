@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import glob as glob_module
 import os
 from typing import TYPE_CHECKING
@@ -55,6 +56,14 @@ def command(files: str, into: str | None, code: bool, force: bool, node: int) ->
     record = RunRecord.read(store.node_dir(run.record, node)) or RunRecord()
     if not isinstance(run, RemoteRun):
         raise ConfigError(f"{run.id} ran on this machine", hint=f"its files are in {record.cwd}")
+    if len(run.places()) > 1:
+        from safelaunch.cli.transfer.results import merge_parts
+        from safelaunch.remote.runs.part_outputs import merge_of, merged_name
+
+        run.status()  # updates which parts have ended
+        merge = merge_of(run.record)
+        if merge is not None and fnmatch.fnmatchcase(merged_name(run.record, merge), glob):
+            return 0 if merge_parts(run, into or ".") else 1
     fetch_files(run, node, [glob], into or ".", force=force)
     return 0
 

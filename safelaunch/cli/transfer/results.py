@@ -13,6 +13,7 @@ from safelaunch.errors import ConfigError, SafelaunchError
 from safelaunch.remote.runs.remote_run import RemoteRun
 from safelaunch.runs import store
 from safelaunch.runtime.records import RunRecord
+from safelaunch.runtime.units import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,4 +62,28 @@ def fetch_results(run: RunAccess, patterns: Sequence[str]) -> bool:
         report(e)
         say(f"  again     safelaunch wait {run.id}")
         return False
+    return True
+
+
+def merge_parts(run: RunAccess, into: str) -> bool:
+    """Merge the outputs of parts that several hosts share; whether nothing has failed.
+
+    `into` is the folder in which the file has the name that the job says.
+    """
+    if not isinstance(run, RemoteRun) or len(run.places()) == 1:
+        return True
+    from safelaunch.remote.runs import part_outputs
+
+    merge = part_outputs.merge_of(run.record)
+    if merge is None:
+        return True
+    path = os.path.join(into, part_outputs.merged_name(run.record, merge))
+    try:
+        with Bar() as bar:
+            count = part_outputs.merge_outputs(run, merge, path, bar.show)
+    except SafelaunchError as e:
+        report(e)
+        return False
+    hosts = ", ".join(place.host for place in run.places())
+    say(f"the outputs of {quantity(count, 'part')} from {hosts} are merged in {path}")
     return True

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from safelaunch.config.schema.members.words import late_words
 from safelaunch.errors import ConfigError, did_you_mean
-from safelaunch.model import FanOut
+from safelaunch.model import Ending, EndKeys, FanOut
 from safelaunch.runtime.parts import PartsError, expand
 from safelaunch.runtime.records import FanOutSpec
+from safelaunch.runtime.units import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from safelaunch.config.yaml_io.node import Node
     from safelaunch.model import Host, Job, Origin
 
+KEYS = ("shards", "matrix", "part_gpus", "at_once")
 SHARD_FIELDS = ("index", "count", "input", "output")
 _WORD = re.compile(r"(?<!\$)\{(shard|matrix)\.([^.{}]*)\}")
 _PLAIN = re.compile(r"[A-Za-z0-9._:@+,/%=-]+")  # what stands in a script without quotes
@@ -25,19 +27,12 @@ _PLAIN = re.compile(r"[A-Za-z0-9._:@+,/%=-]+")  # what stands in a script withou
 
 def read(values: Mapping[str, Any], tree: Node, job: Job, machines: Sequence[Host]) -> FanOut:
     """Return the parts of a job on these machines. Raises ConfigError."""
-    key = next(name for name in ("shards", "matrix", "at_once") if values.get(name))
+    key = next(name for name in KEYS if values.get(name))
     where = job.origin(key)
     if values.get("shards") and values.get("matrix"):
         raise ConfigError("`shards` and `matrix` in one job", where=where, hint="choose one")
-    if key == "at_once":
-        raise ConfigError(
-            "`at_once` without `shards` or `matrix`", where=where, hint="add one of them"
-        )
+    _check_others(values, job, where, key)
     _check_place(job, machines, where, key)
-    if values.get("services") or job.queue is not None:
-        other = "services" if values.get("services") else "queue"
-        hint = "start the server, or wait for the cards, as a job of its own"
-        raise ConfigError(f"`{key}` and `{other}` in one job", where=where, hint=hint)
     fan_out: FanOut = replace(
         values.get("shards") or FanOut(matrix=values["matrix"]), at_once=values.get("at_once")
     )
@@ -47,9 +42,12 @@ def read(values: Mapping[str, Any], tree: Node, job: Job, machines: Sequence[Hos
         raise ConfigError("`merge` without `output`", where=where, hint="merge: {output: FILE}")
     matrix = {name: list(row) for name, row in fan_out.matrix.items()}
     try:
-        expand.part_count(FanOutSpec(count=fan_out.count, matrix=matrix))
+        count = expand.part_count(FanOutSpec(count=fan_out.count, matrix=matrix))
     except PartsError as e:
         raise ConfigError(str(e), where=where) from e
+    if len(machines) > 1:
+        _check_hosts(fan_out, count, job, machines, where)
+    fan_out = replace(fan_out, cards_each=_cards_each(values, job))
     for name, row in matrix.items():
         for value in row:
             if not _PLAIN.fullmatch(value):
@@ -62,14 +60,63 @@ def read(values: Mapping[str, Any], tree: Node, job: Job, machines: Sequence[Hos
     return fan_out
 
 
+def _check_others(values: Mapping[str, Any], job: Job, where: Origin | None, key: str) -> None:
+    if key in ("part_gpus", "at_once"):
+        raise ConfigError(
+            f"`{key}` without `shards` or `matrix`", where=where, hint="add one of them"
+        )
+    if values.get("services") or job.queue is not None:
+        other = "services" if values.get("services") else "queue"
+        hint = "start the server, or wait for the cards, as a job of its own"
+        raise ConfigError(f"`{key}` and `{other}` in one job", where=where, hint=hint)
+
+
 def _check_place(job: Job, machines: Sequence[Host], where: Origin | None, key: str) -> None:
-    hint = "`safelaunch run` on one machine, or `safelaunch remote` with one `--host`"
+    hint = "`safelaunch run`, or `safelaunch remote` with the hosts that share the parts"
     boxes = [job.container or host.container for host in machines]
     if job.engine is not None or any(box is not None and not box.off for box in boxes):
         what = f"--on {job.engine}" if job.engine else "a container"
         raise ConfigError(f"`{key}` and {what}", where=where, hint=hint)
     if job.topology.nodes > 1 or job.starts_one_node:
         raise ConfigError(f"`{key}` of a job on several nodes", where=where, hint=hint)
+
+
+def _check_hosts(
+    fan_out: FanOut, count: int, job: Job, machines: Sequence[Host], where: Origin | None
+) -> None:
+    """Refuse what parts on several hosts do not have. Raises ConfigError."""
+    if count < len(machines):
+        what = f"{len(machines)} hosts for {quantity(count, 'part')}"
+        raise ConfigError(what, where=where, hint="name fewer hosts")
+    if fan_out.merge is not None and fan_out.merge.command:
+        raise ConfigError(
+            "`merge: command` of parts on several hosts: no machine has all outputs",
+            where=where,
+            hint="`merge: {output: FILE, by: jsonl}`, which the client does",
+        )
+    keys = [host.end_keys or EndKeys() for host in machines]
+    ends = [job.supervision.ending, *(own.ending for own in keys)]
+    if any(end is not None and end != Ending(timeout=end.timeout) for end in ends):
+        raise ConfigError(
+            "`on_end`, `upload`, `pull` or `shutdown` of parts on several hosts",
+            where=where,
+            hint="no host knows when the others have ended; `--after` it, or one host",
+        )
+
+
+def _cards_each(values: Mapping[str, Any], job: Job) -> int:
+    """Return how many cards each part has, where the job names some. Raises ConfigError."""
+    processes = job.topology.processes
+    own: int | None = values.get("part_gpus")
+    if own is None:
+        return processes if processes and "processes" in job.origins else 1
+    if not job.gpus:
+        hint = "gpus: [0, 1, 2, 3]: the cards of all parts that run at the same time"
+        raise ConfigError("`part_gpus` without `gpus`", where=job.origin("part_gpus"), hint=hint)
+    if own > len(job.gpus):
+        what = f"`part_gpus: {own}` of {quantity(len(job.gpus), 'card')}"
+        raise ConfigError(what, where=job.origin("part_gpus"), hint="name more in `gpus`")
+    return own
 
 
 def _check_words(fan_out: FanOut, tree: Node) -> None:

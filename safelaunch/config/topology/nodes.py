@@ -30,11 +30,14 @@ def read_topology(
     gpus: tuple[str, ...] = values.get("gpus", ())
     processes: int | None = values.get("processes")
     hosts: tuple[str, ...] = values.get("hosts", ())
-    nodes: int = values.get("nodes", len(hosts) or 1)
+    has_parts = bool(values.get("shards") or values.get("matrix"))
+    # hosts share the parts, of which each runs on one
+    nodes: int = values.get("nodes", 1 if has_parts else len(hosts) or 1)
     needs = load_launcher(launcher)
     is_counted = needs.COUNT_REQUIRED and not is_single(needs.SINGLE, values.get("command", ()))
     if processes is None and gpus and is_counted:
-        processes = None if gpus == ("auto",) else len(gpus)
+        count = values.get("part_gpus") if has_parts else None
+        processes = None if gpus == ("auto",) else count or len(gpus)
     elif processes is None:
         if is_counted:
             raise ConfigError(
@@ -57,7 +60,8 @@ def read_topology(
     if nodes > 1 and not hosts and needs_hosts:
         what, hint = _without_hosts(nodes, launcher, is_pasted=origins["nodes"] == PASTED_LINE)
         raise ConfigError(what, where=origins["nodes"], hint=hint)
-    if hosts and len(hosts) != nodes and (needs_hosts or len(hosts) > 1):
+    is_divided = has_parts and nodes == 1
+    if hosts and len(hosts) != nodes and (needs_hosts or len(hosts) > 1) and not is_divided:
         raise ConfigError(
             f"{quantity(len(hosts), 'host')} for {quantity(nodes, 'node')}",
             where=origins.get("nodes", origins["hosts"]),

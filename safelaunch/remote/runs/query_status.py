@@ -36,10 +36,11 @@ _MAX_ANSWERS = 100  # with the ends of parts of one run; ten thousand parts take
 def status(pool: HostPool, run: store.Run, pointer: RemoteRecord) -> Status:
     """Return the status of a run as it is on its hosts, or as it was when last seen."""
     for _ in range(_MAX_ANSWERS):
-        before = mirror.parts_position(run.node_dir)
+        before = mirror.parts_positions(run)
         answers = statuses({pointer.hosts_file: pool}, [(run, pointer)])
         status = next(status for answer in answers for _, status in answer.runs)
-        if mirror.has_parts(run, 0) or mirror.parts_position(run.node_dir) == before:
+        is_complete = all(mirror.has_parts(run, place.node) for place in pointer.places)
+        if is_complete or mirror.parts_positions(run) == before:
             break
     return status
 
@@ -62,14 +63,14 @@ def statuses(
             if not _is_complete(run, place, brief=brief):
                 ids_of.setdefault((pointer.hosts_file, place.host), []).append(run.id)
     places = [(run, place) for run, pointer in runs for place in pointer.places]
-    files = [] if brief or all(_has_plan(*place) for place in places) else [PlanRecord.FILE]
+    files = [] if brief or all(_has_plan(*place) for place in places) else mirror.PLAN_FILES
     starting = {run.id for run, _ in runs if mirror.is_starting(run)}
 
-    parts = {run.id: mirror.parts_position(run.node_dir) for run, _ in runs}
+    parts = _parts_positions(runs)
 
     def ask(key: HostKey) -> Views | HostError:
         ids = ids_of[key]
-        own_parts = {run_id: parts[run_id] for run_id in ids}
+        own_parts = {run_id: parts[key][run_id] for run_id in ids}
         return _ask(pools[key[0]], key[1], ids=ids, files=files, parts=own_parts)
 
     answers: dict[HostKey, Views | HostError] = {}
@@ -92,6 +93,22 @@ def statuses(
         answers[key] = answer
         error = answer if isinstance(answer, HostError) else None
         yield HostAnswer(key[1], error, list(completed()))
+
+
+def _parts_positions(
+    runs: Sequence[tuple[store.Run, RemoteRecord]],
+) -> Mapping[HostKey, Mapping[str, int]]:
+    """Return by host and run from where on the ends of parts are not recorded here.
+
+    Two names may be those of one host, which then has several nodes: all get what one lacks.
+    """
+    parts: dict[HostKey, dict[str, int]] = {}
+    for run, pointer in runs:
+        for place in pointer.places:
+            own = parts.setdefault((pointer.hosts_file, place.host), {})
+            position = mirror.parts_position(store.node_dir(run, place.node))
+            own[run.id] = min(own.get(run.id, position), position)
+    return parts
 
 
 def _ask(

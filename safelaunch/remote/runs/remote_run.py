@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from safelaunch.remote.host_pool import HostPool
     from safelaunch.remote.session import HostSession
-    from safelaunch.runs.access import LogRequest
+    from safelaunch.runs.access import LogRequest, Nodes
     from safelaunch.runs.node_files import NodeFiles
     from safelaunch.runs.store import Run
     from safelaunch.runtime.records import Status, StatusSummary
@@ -58,12 +58,11 @@ class RemoteRun(RunAccess):
         """Return the connection to a node's host. Raises HostError, ConfigError."""
         return self.pool.session(self.place(node).host)
 
-    def member(self, name: str, run_id: str | None = None) -> RemoteRun:
+    def member(self, name: str, run_id: str | None = None, nodes: Nodes = (0, 0)) -> RemoteRun:
         """Return a member of the run, which is on one host: a service or a part."""
-        record = store.member(self.record, name, run_id)
-        place = self.place(store.node_of_member(self.record, name))
+        record, place = store.member(self.record, name, run_id), self.place(nodes[0])
         runs = posixpath.dirname(posixpath.dirname(place.run_dir))
-        node_dir = posixpath.join(runs, run_id or self.id, f"node-{place.node}")
+        node_dir = posixpath.join(runs, run_id or self.id, f"node-{nodes[1]}")
         folder = posixpath.join(node_dir, members.FOLDER, name, "node-0")
         places = [NodePlace(host=place.host, node=0, run_dir=folder)]
         pointer = RemoteRecord(

@@ -16,7 +16,7 @@ from safelaunch.remote.start.lost_connections import over_lost_connections
 from safelaunch.runs import mirror
 from safelaunch.runtime import backends
 from safelaunch.runtime.agent.runs import NodeView
-from safelaunch.runtime.records import PlanRecord, RunRecord
+from safelaunch.runtime.records import FanOutSpec, PlanRecord, RunRecord
 from safelaunch.runtime.start.starter import StartAnswer
 from safelaunch.ssh.config.local_user import current_user
 from safelaunch.start import preflight
@@ -68,6 +68,7 @@ class _Start:
         self.machines = prepared.machines
         self.check = prepared.check
         self.follow = follow
+        self.has_parts = prepared.plan.fan_out is not None
         self.code_files = [prepared.files(rank) for rank in range(len(self.machines))]
         self.is_cancelled = threading.Event()  # after Ctrl-C another request would start it anew
         self.answers: dict[int, StartAnswer] = {}
@@ -112,6 +113,10 @@ class _Start:
             RunRecord.FILE: answer.run.to_json(),
             PlanRecord.FILE: self.requests[rank].plan_json,
         }
+        if self.has_parts:
+            words = self.requests[rank].words["files"]
+            bodies = zip((name for name, _ in words), self.requests[rank].data, strict=True)
+            files[FanOutSpec.FILE] = dict(bodies)[FanOutSpec.FILE]
         mirror.save(self.run, self.places[rank], NodeView(status=answer.status, files=files))
         mirror.save_code(self.run, rank, self.code_files[rank])
         self.answers[rank] = answer

@@ -138,7 +138,9 @@ class PreparedStart(NamedTuple):
             from safelaunch.start.fan_out import with_parts
 
             versions = self.versions[rank]
-            request = with_parts(request, plan, self.caller, facts, report, versions=versions)
+            request = with_parts(
+                request, plan, self.caller, facts, report, versions=versions, host=rank
+            )
         if self.code:
             code = self.code[rank]
             request.run.place, request.run.tree = code.place, code.tree
@@ -245,8 +247,8 @@ def _ask_for_service(machine: Machine, service: Service, run_id: str) -> Pending
 def _routes(
     plan: Plan, machines: Sequence[Machine], reports: Sequence[MachineReport], run_id: str
 ) -> Routes | None:
-    """Return how several hosts reach each other; None for one. Raises StartError."""
-    if len(machines) == 1:
+    """Return how several hosts reach each other; None for one, and for parts. Raises StartError."""
+    if len(machines) == 1 or plan.fan_out is not None:
         return None
     facts = preflight.facts(plan.nodes[0], reports[0], run_id)
     return find_routes(machines, int(facts[Slot.PORT]))

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 class RerunSync(NamedTuple):
     """How `rerun` syncs: today's project or that of the launch, and what the user allows."""
 
+    nodes: tuple[int, ...]  # of the earlier run, for each machine
     is_current: bool = False
     force: bool = False  # overwrite files that were changed on the host
     confirm: Callable[[str], bool] | None = None  # asked above the limit of a sync
@@ -88,7 +89,7 @@ class _CodeSync:
         self._owners: list[str] = []  # ids of the checkouts that the project's folders are of
         self._places: list[str] = []  # folders of the project
         self._code: dict[int, CodeFolder] = {}  # by node
-        for node in range(len(prepared.machines)):
+        for node in options.nodes[: len(prepared.machines)]:
             node_dir = store.node_dir(run, node)
             target = (CodeRecord.read(node_dir) or CodeRecord()).target
             if not target:

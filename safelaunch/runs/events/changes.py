@@ -91,6 +91,8 @@ def _notices(notices: Sequence[Notice], view: RunView) -> Iterator[Step]:
         line = {"event": "notice", "name": name, "node": node, "details": details}
         if name == PartEvent.NAME:
             line = _part(details)
+            if view.status.nodes:
+                line["node"] = node
 
         def report(mark: Mark, node: int = node, position: int = position) -> Mark:
             return mark.at(node, position)

@@ -96,7 +96,7 @@ def folder_of(run_id: str) -> str:
 
 
 def _member_folders(folder: str, member: str) -> Iterator[str]:
-    """Yield where a member may be: a service is on one of the nodes of its run."""
+    """Yield where a member may be: a service or a part is on one of the nodes of its run."""
     try:
         names = sorted(name for name in os.listdir(folder) if name.startswith("node-"))
     except OSError:

@@ -45,20 +45,29 @@ class Coordinator:
         words = expand.part_words(spec)
         umask = os.umask(0)  # of the caller, as launch.sh has it, also for the merged file
         os.umask(umask)
-        self.parts = [Part(node_dir, index, row, umask) for index, row in enumerate(words)]
+        self.count = len(words)
+        # those of this host
+        self.parts = [
+            Part(node_dir, index, words[index], umask) for index in expand.share(spec, self.count)
+        ]
         self.running: list[Part] = []
         self.failed: dict[int, str] = {}  # causes
         self.done = 0
+        self.source: str | None = None  # digest of the input, where several hosts divide it
         self.is_stopped = False
 
     def prepare(self) -> list[Part]:
         """Make the folders and pieces; return the parts to run. Raises OSError, PartsError."""
         for part in self.parts:
             os.makedirs(part.dir, mode=0o700, exist_ok=True)
-        digests = [""] * len(self.parts)
+        digests = [""] * self.count
         if self.spec.over:
-            inputs = [part.input for part in self.parts]
+            inputs = [""] * self.count
+            for part in self.parts:
+                inputs[part.index] = part.input
             digests = pieces.divide(self.spec.over, self.spec.by, inputs)
+        if self.spec.over and self.spec.hosts > 1:
+            self.source = pieces.digest_of_all(digests)
         self._adopt(digests)
         ends = manifest.read(self.dir)
         missing = []
@@ -76,7 +85,7 @@ class Coordinator:
         if not self.spec.earlier:
             return
         ends, own = manifest.read(self.spec.earlier), manifest.read(self.dir)
-        earlier_run = os.path.basename(os.path.dirname(self.spec.earlier))
+        folder, _, node = self.spec.earlier.rpartition(os.sep)
         for part in self.parts:
             end, digest = ends.get(part.index), digests[part.index]
             if end is None or part.index in own or not manifest.is_done(end, part.words, digest):
@@ -84,7 +93,10 @@ class Coordinator:
             output = output_path(self.spec.earlier, part.index)
             if os.path.lexists(output):
                 shutil.copyfile(output, part.output)
-            end.run = end.run or earlier_run
+            if end.run is None:
+                end.run, end.run_node = os.path.basename(folder), int(node.rpartition("-")[2])
+            if self.source is not None:
+                end.source_sha256 = self.source
             manifest.add(self.dir, end)
 
     def run(self) -> int:
@@ -101,11 +113,12 @@ class Coordinator:
             return 128 + signal.SIGTERM
         if self.failed:
             first = min(self.failed)
+            by_index = {part.index: part for part in self.parts}
             more = ", ".join(map(str, sorted(self.failed)[1:SHOWN]))
             cause = f"{len(self.failed)} of {len(self.parts)} parts failed; part {first}: "
             text = cause + self.failed[first] + (f"; also {more}" if more else "")
             _say(text)
-            self._write_failure(first, text)
+            self._write_failure(by_index[first], text)
             return 1
         self._merge()
         return 0
@@ -130,6 +143,8 @@ class Coordinator:
     def _record(self, part: Part, end: PartEnd) -> None:
         end.part, end.words, end.input_sha256 = part.index, part.words, part.digest
         end.ended_at = time.time()
+        if self.source is not None:
+            end.source_sha256 = self.source
         manifest.add(self.dir, end)
         event = PartEvent(part=part.index, state=end.state)
         event.exit_code, event.class_name = end.exit_code, end.class_name
@@ -153,11 +168,11 @@ class Coordinator:
         for part in self.running:
             part.ask_to_stop()
 
-    def _write_failure(self, first: int, text: str) -> None:
+    def _write_failure(self, first: Part, text: str) -> None:
         """Write why the run has failed: the failure of a part, for the supervisor of the run."""
-        own = self.parts[first].failure() or Failure(version=1, role="root")
+        own = first.failure() or Failure(version=1, role="root")
         failure = PartFailure.from_json(own.to_json())
-        failure.what, failure.part, failure.rank, failure.attempt = text, first, None, None
+        failure.what, failure.part, failure.rank, failure.attempt = text, first.index, None, None
         failure.write(self.dir)
 
     def _merge(self) -> None:
@@ -165,6 +180,12 @@ class Coordinator:
         if merge is None:
             return
         outputs = [part.output for part in self.parts]
+        if self.spec.hosts > 1:
+            pieces.check_outputs(outputs, merge.output, [part.index for part in self.parts])
+            _say(
+                f"the outputs of {len(outputs)} parts are here; a client merges those of all hosts"
+            )
+            return
         # the file behind a link: of a run with its own copy of the project it is the project's
         target = os.path.realpath(merge.output)
         if merge.command:

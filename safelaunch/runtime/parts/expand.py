@@ -53,6 +53,16 @@ def part_words(spec: FanOutSpec) -> list[dict[str, str]]:
     ]
 
 
+def share(spec: FanOutSpec, count: int) -> list[int]:
+    """Return the numbers of the parts that the coordinator with this file runs, of `count`."""
+    if spec.hosts <= 1:
+        return list(range(count))
+    own = sorted(set(spec.share))
+    if own and not 0 <= own[0] <= own[-1] < count:
+        raise PartsError(f"part {own[-1]} of {count}")
+    return own
+
+
 def lanes(spec: FanOutSpec, cores: int) -> list[str]:
     """Return the cards of each of the parts that run at once, "" where a part has none.
 

@@ -36,7 +36,10 @@ def items(file: BinaryIO, form: str) -> Iterator[bytes]:
 
 
 def divide(path: str, form: str, targets: Sequence[str]) -> list[str]:
-    """Write the pieces of a file to `targets`; return their SHA-256. Raises OSError, PartsError."""
+    """Write the pieces of a file to `targets`; return their SHA-256. Raises OSError, PartsError.
+
+    A piece whose target is "" is that of another host.
+    """
     try:
         file = open(path, "rb")  # noqa: SIM115 - closed below
     except OSError as e:
@@ -59,9 +62,14 @@ def divide(path: str, form: str, targets: Sequence[str]) -> list[str]:
     return digests
 
 
+def digest_of_all(digests: Sequence[str]) -> str:
+    """Return a digest of all pieces: hosts that divide one file have the same."""
+    return hashlib.sha256(" ".join(digests).encode()).hexdigest()
+
+
 def _write_piece(rows: Iterator[bytes], size: int, header: bytes, target: str) -> str:
     digest = hashlib.sha256(header)
-    with open(target, "wb") as out:
+    with open(target or os.devnull, "wb") as out:
         out.write(header)
         for _ in range(size):
             row = next(rows)
@@ -94,10 +102,14 @@ def temporary_path(target: str) -> str:
     return f"{target}.{os.getpid()}.part"
 
 
-def check_outputs(outputs: Sequence[str], target: str) -> None:
-    """Check that each part has an output of its own. Raises PartsError."""
+def check_outputs(outputs: Sequence[str], target: str, numbers: Sequence[int] = ()) -> None:
+    """Check that each part has an output of its own. Raises PartsError.
+
+    `numbers` are those of the parts; by default they are counted from 0.
+    """
     owners: dict[str, int] = {os.path.realpath(target): -1}
-    for index, path in enumerate(outputs):
+    for at, path in enumerate(outputs):
+        index = numbers[at] if numbers else at
         if not os.path.isfile(path):
             raise PartsError(f"part {index} has written no {path}")
         real = os.path.realpath(path)

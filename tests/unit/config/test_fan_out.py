@@ -10,10 +10,13 @@ from support.project import Project
 from safelaunch.config.resolve import Flags
 from safelaunch.errors import ConfigError
 from safelaunch.plan.serialize import freeze, thaw
+from safelaunch.runtime.parts import expand
+from safelaunch.start.fan_out import spec_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+RANKS = "launcher: torchrun\nscript: train.py\n"
 HEAD = "launcher: python\nscript: train.py\nprofile: cpu\n"
 SERVICES = "services: {a: {launcher: command, command: [a]}}\n"
 THOUSAND = "[" + ", ".join(map(str, range(1000))) + "]"
@@ -108,7 +111,6 @@ def _on(*hosts: str, engine: str | None = None) -> Flags:
         (_on("slurm"), "`shards` and --on slurm"),
         (_on("ray"), "`shards` and --on ray"),
         (_on("boxed"), "`shards` and a container"),
-        (_on("gpu1", "gpu2"), "`shards` of a job on several nodes"),
     ],
 )
 def test_parts_are_refused_elsewhere_than_on_one_machine(
@@ -118,7 +120,76 @@ def test_parts_are_refused_elsewhere_than_on_one_machine(
     text = HEAD.replace("python", "torchrun") + "processes: 1\nshards: 2\n"
     refusal = project.refused(text, flags)
     assert (refusal.message, refusal.where) == (message, "job.yaml:5:9")
-    assert "`safelaunch remote` with one `--host`" in refusal.hint
+    assert "`safelaunch remote` with the hosts that share the parts" in refusal.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("shards: 1\n", "2 hosts for 1 part"),
+        ("shards: 2\non_end: a\n", "of parts on several hosts"),
+        ("shards: 2\nshutdown: {command: a}\n", "of parts on several hosts"),
+        (
+            "shards: {parts: 2, merge: {output: a, command: [b]}}\nargs: ['{shard.output}']\n",
+            "`merge: command` of parts on several hosts",
+        ),
+    ],
+)
+def test_what_parts_on_several_hosts_do_not_have_is_refused(
+    project: Project, text: str, message: str
+) -> None:
+    project.write(HOSTS, "hosts.yaml")
+    assert message in project.refused(HEAD + text, _on("gpu1", "gpu2")).message
+
+
+def test_each_of_several_hosts_has_its_turn_of_the_parts_and_all_cards(project: Project) -> None:
+    project.write(HOSTS, "hosts.yaml")
+    text = HEAD + "matrix: {a: [1, 2, 3], b: [x]}\nargs: ['{matrix.a}', '{matrix.b}']\ngpus: 2\n"
+    plan = project.plan(text, _on("gpu1", "gpu2"))
+    assert plan.fan_out is not None
+    specs = [spec_of(plan.fan_out, "/job", host, len(plan.nodes)) for host in (0, 1)]
+    assert [(spec.hosts, spec.share, spec.at_once) for spec in specs] == [
+        (2, [0, 2], 2),
+        (2, [1], 2),
+    ]
+    assert [node.host for node in plan.nodes] == ["gpu1", "gpu2"]
+    assert thaw(freeze(plan)) == plan
+
+
+@pytest.mark.parametrize(
+    ("head", "text", "lanes"),
+    [
+        (HEAD, "gpus: [0, 1, 2, 3]\npart_gpus: 2\n", ["0,1", "2,3"]),
+        (HEAD, "gpus: [0, 1, 2, 3]\npart_gpus: 3\n", ["0,1,2"]),
+        (RANKS, "gpus: [4, 5, 6, 7]\nprocesses: 2\n", ["4,5", "6,7"]),
+        (RANKS, "gpus: [4, 5, 6, 7]\npart_gpus: 2\n", ["4,5", "6,7"]),
+        (RANKS, "gpus: [4, 5]\nprocesses: 1\n", ["4", "5"]),
+        (HEAD, "gpus: [4, 5, 6, 7]\npart_gpus: 2\nat_once: 1\n", ["4,5"]),
+    ],
+)
+def test_a_part_has_several_cards(project: Project, head: str, text: str, lanes: list[str]) -> None:
+    fan_out = project.plan(head + "shards: 8\n" + text).fan_out
+    assert fan_out is not None
+    assert expand.lanes(spec_of(fan_out, "/job"), 1) == lanes
+
+
+@pytest.mark.parametrize(
+    ("head", "text", "message"),
+    [
+        (HEAD, "part_gpus: 2\n", "`part_gpus` without `gpus`"),
+        (HEAD, "gpus: [0, 1]\npart_gpus: 3\n", "`part_gpus: 3` of 2 cards"),
+        (RANKS, "gpus: [0, 1]\n", "parts of 2 processes each, with one card"),
+        (
+            RANKS,
+            "gpus: [0, 1, 2]\nprocesses: 3\npart_gpus: 2\n",
+            "parts of 3 processes each, with 2",
+        ),
+    ],
+)
+def test_cards_that_a_part_cannot_have_are_refused(
+    project: Project, head: str, text: str, message: str
+) -> None:
+    assert message in project.refused(head + "shards: 8\n" + text).message
 
 
 def test_parts_run_outside_of_the_container_of_a_host_where_the_job_says_so(

@@ -145,6 +145,7 @@ def _prepared_again(
     prepared = prepare(plan, names, pool, by)
     with Bar() as bar:
         sync = RerunSync(
+            nodes=tuple(place.node for place in pointer.places),
             is_current=options["current"],
             force=options["force"],
             confirm=_allow(options),

@@ -80,5 +80,6 @@ class ShardsType:
 FAN_OUT_KEYS = (
     Key("shards", ShardsType(), "parts of the job: 8, or {over: FILE, by: jsonl, parts: 8}"),
     Key("matrix", MapOf(ListOf(Text(), "values"), "names to values"), "a part per combination"),
+    Key("part_gpus", Count(), "cards of each part; default: its `processes`, else 1"),
     Key("at_once", Count(), "parts that run at the same time; default: the usable cores"),
 )

@@ -39,5 +39,5 @@ SERVICE = Schema(
 NOT_OF_SERVICES = frozenset((
     *("extends", "smoke", "services", "name", "nodes", "node_rank", "hosts", "sync", "assets"),
     *("slurm", "kubernetes", "ray", "container", "needs", "inputs", "success", "log"),
-    *("shards", "matrix", "at_once", "queue"),
+    *("shards", "matrix", "part_gpus", "at_once", "queue"),
 ))  # fmt: skip
