@@ -60,6 +60,10 @@ BOTH_WAYS = {
     ): "files.py declares the keys, whose types and schemas are those of all files",
     ("hostfacts/tools", "hostfacts/tools/nvidia_smi"): "recognise.py asks the readers, which use "
     "cells.py and report.py",
+    (
+        "importer",
+        "importer/variables",
+    ): "findings.py has the marks, and state.py the questions in whose place they are",
     ("lint", "lint/shell"): "run.py applies the rules, which make the findings of finding.py",
     ("lint", "lint/env"): "file_variables.py applies the rules, which make findings",
     ("lint", "lint/yaml_files"): "run.py applies the rules, which make the findings of finding.py",

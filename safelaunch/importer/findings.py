@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
+from safelaunch.importer.variables import marks
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# Stands for a value that differs at each start: a character that Unicode reserves for private use,
-# which is refused in scripts.
-DIFFERENT = "\U0010fffc"
+    from safelaunch.importer.variables.marks import JobVariables
+
+DIFFERENT = marks.DIFFERENT
 
 
 _NUMBERS = itertools.count()
@@ -54,6 +56,7 @@ class Unresolved(Exception):  # noqa: N818 - a value too: what the script alone 
 
     others: tuple[Unresolved, ...] = ()
     counted: Counted | None = None
+    is_callers = False  # only its caller knows it: a variable of the job may be
 
     def __init__(
         self,
@@ -112,7 +115,7 @@ class Unresolved(Exception):  # noqa: N818 - a value too: what the script alone 
     def as_unmarked(self) -> Unresolved:
         """Return the same for a place where no mark may stand: it has to be asked for."""
         copy = Unresolved(self.reason, self.line, self.name, draws=self.draws)
-        copy.others = self.others
+        copy.others, copy.is_callers = self.others, self.is_callers
         return copy
 
     def _copy(
@@ -126,7 +129,7 @@ class Unresolved(Exception):  # noqa: N818 - a value too: what the script alone 
             self.reason, self.line, name,
             differs=self.differs, content=content, source=source, draws=draws,
         )  # fmt: skip
-        copy.others, copy.counted = self.others, self.counted
+        copy.others, copy.counted, copy.is_callers = self.others, self.counted, self.is_callers
         return copy
 
 
@@ -136,6 +139,7 @@ def combined(
     """Return the first of several reasons why a content differs, with the draws of all."""
     draws = frozenset(draw for why in reasons for draw in why.draws)
     result = reasons[0].with_content(content, None, draws)
+    result.is_callers = any(why.is_callers for why in reasons)
     if len(reasons) > 1:
         result.counted = None
     return result
@@ -231,6 +235,7 @@ class Findings:
     sources: list[str] = field(default_factory=list)  # files that a recorded script has sourced
     absent: list[str] = field(default_factory=list)  # files of its project that it needs to go on
     placeholders: tuple[str, ...] = ()  # for the script's arguments, in a command to be completed
+    variables: JobVariables | None = None  # of the caller, as the jobs have them
     has_example: bool = False  # they are those with which a comment of the script calls it
 
     def note(self, line: int, text: str, outcome: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from safelaunch.config.yaml_io.node import Node, mapping, overlay
@@ -12,6 +12,7 @@ from safelaunch.importer import differing
 from safelaunch.importer.activities import SAFELAUNCH, USER
 from safelaunch.importer.findings import Note, ScriptLaunch
 from safelaunch.importer.state import CALLER_VALUE
+from safelaunch.importer.variables import job_keys
 from safelaunch.launchers.flag_table import PASTED_LINE
 from safelaunch.plan.launch_line.parse import default_name
 from safelaunch.plan.launch_line.read import read_line
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from safelaunch.importer.findings import Findings
+    from safelaunch.importer.variables.marks import JobVariables
     from safelaunch.plan.launch_line.read import Line
 
 
@@ -40,8 +42,28 @@ class ScriptJob:
         return default_name(self.keys)
 
 
-def make_job(launch: ScriptLaunch, script: str, environ: Mapping[str, str]) -> ScriptJob:
+def make_job(
+    launch: ScriptLaunch,
+    script: str,
+    environ: Mapping[str, str],
+    variables: JobVariables | None = None,
+) -> ScriptJob:
     """Return the job of a launch. Raises ConfigError where its line cannot be one."""
+    if variables is None or not any(why.is_callers for why in launch.different.values()):
+        return _job(launch, script, environ)
+    plain = job_keys.numbered(launch, variables).launch
+    job = _job(plain, script, environ)
+    try:
+        keys = job_keys.with_variables(
+            launch, variables, lambda item: _job(item, script, environ).keys
+        )
+    except ConfigError as e:
+        raise ConfigError(e.message, where=f"{script}:{launch.line}", hint=e.hint) from None
+    own = job_keys.notes(launch, keys, variables)
+    return replace(job, keys=keys, notes=(*job.notes, *own))
+
+
+def _job(launch: ScriptLaunch, script: str, environ: Mapping[str, str]) -> ScriptJob:
     item = differing.numbered(launch)
     line, prepended, extended = _environment(item.launch, environ)
     notes = [
@@ -78,6 +100,15 @@ def make_job(launch: ScriptLaunch, script: str, environ: Mapping[str, str]) -> S
     return ScriptJob(launch.line, keys, launch.folder, tuple(notes))
 
 
+def unfit_variables(findings: Findings, script: str, environ: Mapping[str, str]) -> set[str]:
+    """Return the variables on whose values the jobs of a script depend."""
+    own = findings.variables
+    marked = [x for x in findings.launches if any(w.is_callers for w in x.different.values())]
+    if own is None:
+        return set()
+    return job_keys.unfit(marked, own, lambda item: _job(item, script, environ).keys)
+
+
 def is_settled(launch: ScriptLaunch, environ: Mapping[str, str]) -> bool:
     """Whether safelaunch chooses all that differs at each start in a launch."""
     item = differing.numbered(launch)
@@ -91,7 +122,11 @@ def is_settled(launch: ScriptLaunch, environ: Mapping[str, str]) -> bool:
 def ask_for_differing(findings: Findings, environ: Mapping[str, str]) -> None:
     """Make a problem of what differs at each start, where safelaunch cannot choose it."""
     launches, settled = list[ScriptLaunch](), list[differing.SettledLaunch]()
-    for launch in findings.launches:
+    own = findings.variables
+    for script_launch in findings.launches:
+        launch = script_launch
+        if own is not None:
+            launch = job_keys.numbered(launch, own).launch
         item = differing.numbered(launch)
         if not launch.different:
             continue

@@ -22,6 +22,7 @@ _SAME = frozenset(("=", "==", "!="))
 _EQUAL = frozenset(("-eq", "=", "=="))
 _APART = frozenset(("FuncDecl", "WhileClause"))  # have arguments of their own, or take them in turn
 _CONDITIONS = frozenset(("IfClause", "BinaryCmd"))
+_ARITHMETIC = frozenset(("ArithmExp", "ArithmCmd"))  # read variables without a `$`
 _EMPTY_TESTS = frozenset(("-z", "-n"))
 
 
@@ -106,6 +107,8 @@ def _does_without(name: str, nodes: Sequence[SyntaxNode]) -> bool:
             operator = expression.text("Op") if expression is not None else ""
             if operator not in _DEFAULTS:
                 uses.add(node.span)
+        if node.kind in _ARITHMETIC and any(inner.literal == name for inner in node.walk()):
+            uses.add(node.span)
         is_test = node.kind in _CONDITIONS and _tests_if_empty(node, name)
         if is_test and _assigns(node, name):
             return True

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.importer.budget import LONGEST_VALUE, MOST_ITEMS, Budget
 from safelaunch.importer.findings import DIFFERENT, Redirection, Stop, Unresolved, UnsetName
+from safelaunch.importer.variables.job_keys import marked, unresolved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from safelaunch.importer.syntax import SyntaxNode
+    from safelaunch.importer.variables.marks import JobVariables
 
 # Stands for the caller's value of a variable in a new value of the same variable: a character
 # that Unicode reserves for private use, which is refused in scripts.
@@ -153,6 +155,8 @@ class State:
     loop: int = 0  # line of the outermost loop
     body: Sequence[SyntaxNode] = ()  # of the innermost loop or function
     budget: Budget = field(default_factory=Budget)  # one for a shell and its subshells
+    job_variables: JobVariables | None = None  # for what only the caller knows
+    allows_list: bool = False  # `"$@"` may be words of the caller: in those of a command
     # why `DIFFERENT` stands in the words that are being expanded; None: it stands in no such word
     different: list[Unresolved] | None = None
 
@@ -181,6 +185,15 @@ class State:
             yield
         finally:
             self.different = before
+
+    @contextmanager
+    def listing(self) -> Iterator[None]:
+        """Let a mark stand for several words of the caller, as in those of a command."""
+        before, self.allows_list = self.allows_list, True
+        try:
+            yield
+        finally:
+            self.allows_list = before
 
     @property
     def may_return(self) -> bool:
@@ -228,7 +241,26 @@ class State:
             return None
         failure = UnsetName if is_fatal else Unresolved
         reason = f"`{name}` is not set in the script"
-        raise failure(reason, self.line, name, differs=name in _JOB_IDS)
+        why = failure(reason, self.line, name, differs=name in _JOB_IDS)
+        why.is_callers = name not in _JOB_IDS
+        raise why
+
+    def argument(self, number: int) -> Unresolved | None:
+        """Return an argument that is a variable of the job; None for others."""
+        own = self.job_variables
+        if own is not None and 0 < number <= len(self.arguments):  # of a function
+            return marked(own, self.arguments[number - 1], self.line)
+        if own is None or self.has_all_arguments:
+            return None
+        key = f"${number - self.shift}"
+        if key not in own.names and 0 < number - self.shift <= own.count:  # one behind it is given
+            return Unresolved(f"argument {number - self.shift} of the script", self.line, key)
+        return unresolved(own, key, self.line) if key in own.names else None
+
+    def marked_argument(self) -> Unresolved | None:
+        """Return an argument of a function that has a mark in it."""
+        reasons = map(self.argument, range(1, len(self.arguments) + 1))
+        return next((why for why in reasons if why is not None), None)
 
     def default(self, name: str) -> Content | None:
         """Return a variable's content for `${name:-text}`: None also where nobody has set it.

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rows import Row
 
+from safelaunch.config.members import variables
+from safelaunch.config.set_option import apply_set_option
 from safelaunch.config.write_job import job_yaml
 from safelaunch.errors import SafelaunchError
 from safelaunch.importer import activities
@@ -29,13 +31,16 @@ from safelaunch.importer.record.record import record
 from safelaunch.importer.shell.interpreter import follow
 from safelaunch.importer.state import CALLER_VALUE, ScriptCaller
 from safelaunch.importer.syntax import interpreter_of
+from safelaunch.importer.variables.marks import ALL
 from safelaunch.plan.launch_line.read import read_line
 from safelaunch.plan.launch_line.shell import Shell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from safelaunch.config.yaml_io.node import Node
     from safelaunch.importer.findings import Findings, ScriptLaunch
+    from safelaunch.importer.variables.marks import JobVariables
 
 _ANSWER, _ROUNDS = "7", 4
 # the answer in place of what a script makes itself, where a recording takes the script's own
@@ -141,7 +146,7 @@ def _outcome(script: tuple[str, str]) -> Outcome:
         except SafelaunchError as e:
             return Outcome(shown, "no launcher", "refused", str(e))
         try:
-            findings = follow(path, caller)
+            findings = follow(path, caller, has_variables=True)
         except SafelaunchError as e:
             how, answered = how_recorded(recorded, path, caller)
             name = _launcher(answered.launches) or "no launcher"
@@ -150,10 +155,13 @@ def _outcome(script: tuple[str, str]) -> Outcome:
     launcher = _launcher(answered.launches) or _launcher(findings.launches)
     reached = how == "recorded"
     lines = tuple((_launcher([item]) or "", _as_line(item, environ)) for item in recorded.launches)
-    kind, reason = _compare(findings, recorded, reached=reached)
+    if findings.variables is not None and not findings.problems:
+        kind, reason = _with_values(path, caller, findings)
+    else:
+        kind, reason = _compare(findings, recorded, reached=reached)
     if kind == "asks":
         kind, reason = _answered(path, caller, findings, (kind, reason))
-    if kind == "exact":
+    if kind == "exact" and findings.variables is None:
         kind, reason = _as_job(findings, path, environ)
     if launcher is None:
         launcher = "no launcher"
@@ -190,6 +198,87 @@ def how_recorded(findings: Findings, path: str, caller: ScriptCaller) -> tuple[s
 
 def _reasons(findings: Findings) -> str:
     return "; ".join(f"line {p.line}: {p.reason}" for p in findings.problems[:3])
+
+
+def _with_values(path: str, caller: ScriptCaller, findings: Findings) -> tuple[str, str]:
+    """Compare jobs that have variables with a recording that has the same values.
+
+    It counts as exact only if each plan, with these values, is that of the recorded launch.
+    """
+    own = findings.variables
+    if own is None:
+        return "refused", "no variables"
+    values = {key: f"v{at}x" if at % 2 else str(20 + at) for at, key in enumerate(own.names)}
+    count = own.count
+    arguments = [values.get(f"${number}", _ANSWER) for number in range(1, count + 1)]
+    rest = ["--more", "w"] if ALL in own.names else []
+    answers = {name: value for name, value in values.items() if name[0] not in "$@"}
+    recorded = record(path, replace(caller, arguments=(*arguments, *rest), answers=answers))
+    if not recorded.launches or recorded.stop is not None or recorded.problems:
+        why = recorded.stop.reason if recorded.stop else _reasons(recorded) or "none recorded"
+        return "not comparable", why
+    filled = [_with_texts(launch, own, values, rest) for launch in findings.launches]
+    ours = Counter(map(_key, filled))
+    theirs = Counter(map(_key, _with_marks(recorded.launches, filled)))
+    if ours != theirs:
+        return "wrong", f"\n  read:     {[*(ours - theirs)]}\n  recorded: {[*(theirs - ours)]}"
+    for launch, plain in zip(findings.launches, filled, strict=True):
+        kind, reason = _same_plan(path, caller, (launch, plain), own, (values, rest))
+        if kind != "exact":
+            return kind, reason
+    return "exact", ""
+
+
+def _with_texts(
+    launch: ScriptLaunch, own: JobVariables, values: Mapping[str, str], rest: Sequence[str]
+) -> ScriptLaunch:
+    """Return a launch with values in place of its marks."""
+    texts = {own.mark(key): value for key, value in values.items()}
+    all_mark = own.mark(ALL) if ALL in own.names else None
+
+    def filled(text: str) -> str:
+        for mark, value in texts.items():
+            text = text.replace(mark, value)
+        return text
+
+    words = [
+        item for word in launch.words for item in (rest if word == all_mark else [filled(word)])
+    ]
+    env = {name: None if v is None else filled(v) for name, v in launch.env.items()}
+    different = {at: why for at, why in launch.different.items() if not why.is_callers}
+    return replace(launch, words=tuple(words), env=env, different=different)
+
+
+def _same_plan(
+    path: str,
+    caller: ScriptCaller,
+    launches: tuple[ScriptLaunch, ScriptLaunch],
+    own: JobVariables,
+    answers: tuple[Mapping[str, str], Sequence[str]],
+) -> tuple[str, str]:
+    """Compare the job with variables, given values, with the job of the launch with these."""
+    launch, plain = launches
+    values, rest = answers
+    try:
+        keys = make_job(launch, path, caller.environ, own).keys
+        job_yaml(keys, None)
+        direct = make_job(plain, path, caller.environ).keys
+        for key, name in own.names.items():
+            if keys.get("vars") is None or keys.get("vars").get(name) is None:  # type: ignore[union-attr]
+                continue
+            value = f"[{', '.join(rest)}]" if key == ALL else values[key]
+            keys = apply_set_option(keys, f"vars.{name}={value}")
+        filled = variables.substitute(keys)
+    except SafelaunchError as e:
+        return "refused", str(e)
+    texts, others = (_plain(tree, {"vars"}) for tree in (filled, direct))
+    return ("exact", "") if texts == others else ("wrong", f"\n  {texts}\n  {others}")
+
+
+def _plain(node: Node, without: Collection[str] = ()) -> object:
+    if node.kind == "map":
+        return {key.text: _plain(value) for key, value in node.items if key.text not in without}
+    return [_plain(item) for item in node.items] if node.kind == "list" else node.text
 
 
 def _answered(

@@ -103,7 +103,7 @@ def test_no_file_is_overwritten_and_none_is_written_then(folder: Path) -> None:
 
 
 def test_what_only_the_caller_knows_is_asked_for_with_the_command(folder: Path) -> None:
-    write(folder, "N=$(date)\npython train.py $DATA $N\n")
+    write(folder, "N=$(date)\npython train.py ${DATA%/} $N\n")
     assert safelaunch(folder, "import", "x.sh").err == (
         "error: x.sh: it needs values that only its caller has: line 2: `DATA` is not set in the "
         "script; line 1: the output of `date`\n"
@@ -178,8 +178,20 @@ def test_json_has_a_version_and_the_promised_keys(folder: Path) -> None:
     assert data["jobs"][0]["yaml"] == JOB
 
 
+def test_what_only_the_caller_knows_becomes_a_variable_with_a_note(folder: Path) -> None:
+    write(folder, 'python train.py --m "$1" $DATA "${@:2}"\n')
+    result = safelaunch(folder, "import", "x.sh", "-o", "x.yaml")
+    assert (result.code, result.err.count("is what only its caller knows")) == (0, 3)
+    assert "`{vars.args}`: --set 'vars.args=[WORD, ..]'" in result.err
+    assert "note: x.sh:1: `DATA` is what only its caller knows: `{vars.DATA}`: --set" in result.err
+    sets = ("--set", "vars.arg1=a b", "--set", "vars.DATA=d", "--set", "vars.args=[-x, '']")
+    plan = json.loads(safelaunch(folder, "run", "--dry-run", "--json", "x.yaml", *sets).out)
+    assert plan["nodes"][0]["argv"][-6:] == ["train.py", "--m", "a b", "d", "-x", ""]
+    assert plan["nodes"][0]["env"]["DATA"]["value"] == "d"
+
+
 def test_json_of_a_refusal_says_what_is_asked(folder: Path) -> None:
-    write(folder, "python train.py $DATA\n")
+    write(folder, "python train.py ${DATA%/}\n")
     result = safelaunch(folder, "import", "x.sh", "--json")
     data = json.loads(result.out)
     assert (result.code, data["jobs"]) == (2, [])
@@ -201,9 +213,8 @@ def test_json_of_a_refusal_says_what_is_asked(folder: Path) -> None:
 def test_a_question_names_the_arguments_or_those_of_a_call_in_a_comment(
     comment: str, command: str, folder: Path
 ) -> None:
-    write(
-        folder, f"{comment}\nCONFIG=$1\nGPUS=$2\ntorchrun --nproc_per_node=$GPUS train.py $CONFIG\n"
-    )
+    launch = "torchrun --nproc_per_node=$((GPUS)) train.py ${CONFIG%/}"
+    write(folder, f"{comment}\nCONFIG=$1\nGPUS=$2\n{launch}\n")
     result = safelaunch(folder, "import", "x.sh")
     assert f"hint: safelaunch import x.sh {command}" in result.err
 
@@ -220,7 +231,7 @@ BAD: dict[str, tuple[str | bytes, str]] = {
     "not UTF-8": (b"A=1\npython t.py \xff\n", "x.sh:2: is not UTF-8"),
     "byte order mark": ("\ufeffpython t.py\n", "x.sh: begins with a byte order mark"),
     "too large": ("python t.py " + "a" * MAX_BYTES, "bytes are too many for a launch script"),
-    "long line": ("python t.py " + "a " * 10_000 + "$X\n", "it needs values that only"),
+    "long line": ("python t.py " + "a " * 10_000 + "${X%/}\n", "it needs values that only"),
     "nested": (DEEP, "x.sh"),
     "recursion": ("f() { f; }\nf\npython t.py\n", "x.sh:1: not followed: `f` calls itself"),
     "itself": ("bash x.sh\n", "x.sh:1: not followed: it starts itself again"),
@@ -232,7 +243,7 @@ BAD: dict[str, tuple[str | bytes, str]] = {
     "empty": ("", "x.sh: it starts no training"),
     "no launch": ("echo torchrun\n", "x.sh: it starts no training"),
     "dash": ("torchrun \u2014nproc_per_node 2 t.py\n", "x.sh:1: `\u2014nproc_per_node` begins"),
-    "usage": ("[ $# -ge 1 ] || exit 1\npython t.py $1\n", "it needs values that only"),
+    "usage": ("[ $# -ge 1 ] || exit 1\npython t.py ${1%/}\n", "it needs values that only"),
 }  # fmt: skip
 
 

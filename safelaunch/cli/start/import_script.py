@@ -70,12 +70,15 @@ def command(  # noqa: PLR0917 - click passes the options by name
     safelaunch import train.sh --set DATA=/data/c4 -- qwen 8   # ./train.sh qwen 8
     """  # noqa: D301 - \b is click's mark
     caller = ScriptCaller(os.environ, os.getcwd(), pasted_line(), _answers(sets))
-    findings = _record(script, caller) if records else follow(script, caller)
+    findings = _record(script, caller) if records else follow(script, caller, has_variables=True)
     files: list[_JobFile] = []
     error = _refusal(script, findings, caller, records=records)
     if error is None:
         try:
-            jobs = [make_job(launch, script, os.environ) for launch in findings.launches]
+            jobs = [
+                make_job(launch, script, os.environ, findings.variables)
+                for launch in findings.launches
+            ]
             files = _files(jobs, script, output, profile)
         except ConfigError as e:
             error = e

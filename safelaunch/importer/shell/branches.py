@@ -12,6 +12,7 @@ from safelaunch.importer.shell import conditions, effects, environments, launche
 from safelaunch.importer.shell.builtins import Break, Exit
 from safelaunch.importer.shell.follower import MOST_ROUNDS
 from safelaunch.importer.syntax import literal_words
+from safelaunch.importer.variables.marks import ALL
 from safelaunch.importer.words import expansion, patterns
 
 if TYPE_CHECKING:
@@ -421,6 +422,12 @@ def _items(loop: SyntaxNode, state: State) -> list[str]:
             return [item for w in loop.children("Items") for item in expansion.fields(w, state)]
         if state.arguments_unresolved is not None:
             raise state.arguments_unresolved
+        own = state.job_variables
+        if own is not None and own.has_arguments and not state.has_all_arguments:
+            raise state.fail("all arguments of the script", ALL if ALL in own.names else None)
+        marked = state.marked_argument()
+        if marked is not None:
+            raise marked.as_unmarked()
         return list(state.arguments)
     except Unresolved as e:
         raise _UnresolvedRounds(e) from None

@@ -99,7 +99,10 @@ def _unresolved(
         if arguments[:1] == ["-v"]:
             _forget(name, [item for item in arguments[1:2] if isinstance(item, str)], state)
     elif name in ("[", "test"):
-        raise why
+        result = conditions.of_caller(arguments, state)
+        if result is None:
+            raise why
+        state.status = 0 if result else 1
     elif name in ("cd", "pushd", "popd"):
         state.folder = why
         state.status = 0
@@ -244,7 +247,15 @@ def _unset_element(word: str, state: State) -> None:
 
 def _shift(arguments: list[str], state: State) -> None:
     count = int(arguments[0]) if arguments and arguments[0].isdigit() else 1
-    if state.arguments_unresolved is None and count <= len(state.arguments):
+    own = state.job_variables
+    if own is not None and not state.has_all_arguments and count > len(state.arguments):
+        count -= len(state.arguments)
+        state.shift -= len(state.arguments)
+        state.arguments = []
+        if count - state.shift > own.count:
+            raise Stop("`shift` behind the arguments that it reads", state.line)
+        state.shift -= count
+    elif state.arguments_unresolved is None and count <= len(state.arguments):
         del state.arguments[:count]
         state.shift -= count
     else:
@@ -293,12 +304,17 @@ def _mapfile(arguments: list[str], state: State) -> None:
 
 
 def _getopts(arguments: list[str], state: State) -> None:
-    if len(arguments) == 2 and not state.arguments and state.arguments_unresolved is None:  # noqa: PLR2004 - options and a name
+    own = state.job_variables
+    is_marked = own is not None and (
+        (own.has_arguments and not state.has_all_arguments) or state.marked_argument() is not None
+    )
+    is_known = state.arguments_unresolved is None and not is_marked
+    if len(arguments) == 2 and not state.arguments and is_known:  # noqa: PLR2004 - options and a name
         state.assign(arguments[1], "?")
         state.status = 1
         return
     words = arguments[2:] or state.arguments
-    if len(arguments) < 2 or state.arguments_unresolved is not None:  # noqa: PLR2004
+    if len(arguments) < 2 or not is_known:  # noqa: PLR2004
         raise Stop("`getopts` with arguments", state.line, "safelaunch import --record")
     _next_option(arguments[0], arguments[1], words, state)
 

@@ -14,6 +14,7 @@ from safelaunch.importer.shell.builtins import Return
 from safelaunch.importer.shell.follower import DEEPEST
 from safelaunch.importer.state import SetupLine, Variable
 from safelaunch.importer.syntax import first_line, literal_words
+from safelaunch.importer.variables.marks import ALL, is_whole
 from safelaunch.script import quote
 
 if TYPE_CHECKING:
@@ -78,15 +79,32 @@ def _restore_arguments(before: _Arguments, state: State) -> None:
 
 def _set_arguments(items: Sequence[Item], tree: SyntaxNode, state: State) -> None:
     """Set the arguments of a tree; behind `"$@"` those that are missing are the caller's."""
+    own = state.job_variables
+    if own is not None and state.passes_arguments and not state.has_all_arguments:
+        # marks at the end are what is missing: the caller's, as before
+        missing = own.count - len(state.arguments) + state.shift + (ALL in own.names)
+        is_marked = all(isinstance(i, Unresolved) and i.is_callers for i in items[-missing:])
+        items = items[:-missing] if missing > 0 and is_marked else items
     passes_own = state.passes_arguments and len(items) >= len(state.arguments)
     state.shift += len(items) - len(state.arguments)
-    state.arguments = [item if isinstance(item, str) else "" for item in items]
-    state.arguments_unresolved = next((i for i in items if isinstance(i, Unresolved)), None)
+    texts = [item if isinstance(item, str) else _with_marks(item, state) for item in items]
+    state.arguments = [text or "" for text in texts]
+    failures = (item for item, text in zip(items, texts, strict=True) if text is None)
+    state.arguments_unresolved = next((i for i in failures if isinstance(i, Unresolved)), None)
     state.bound_arguments()
     state.has_all_arguments = state.has_all_arguments or not passes_own
     state.optional_arguments = frozenset()
     if passes_own:
         state.optional_arguments = questions.optional_arguments(tree)
+
+
+def _with_marks(item: Unresolved, state: State) -> str | None:
+    """Return an argument with marks for what is a variable of the job; None for another one."""
+    own, content = state.job_variables, item.content
+    if own is None or not item.is_callers or not isinstance(content, str):
+        return None
+    is_list = ALL in own.names and own.mark(ALL) in content
+    return None if is_list or not is_whole(content) else content
 
 
 def source(follower: Follower, items: Sequence[Item], line: int, state: State) -> None:
@@ -165,6 +183,8 @@ def _evaluated(items: Sequence[Item], state: State) -> str:
     for item in items:
         if isinstance(item, str):
             texts.append(item)
+        elif item.is_callers:  # it is read as text of the shell
+            raise item.as_unmarked()
         elif isinstance(item.content, str) and not _NOT_READ_AGAIN.search(item.content):
             reasons.append(item)
             state.variables[_DIFFERENT_VALUE] = Variable(combined(reasons, DIFFERENT))

@@ -6,13 +6,14 @@ import os
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from safelaunch.importer.findings import Stop, Unresolved, UnresolvedFile
+from safelaunch.importer.findings import Stop, Unresolved, UnresolvedFile, combined
 from safelaunch.importer.syntax import literal_words
+from safelaunch.importer.variables.marks import has_mark, is_whole
 from safelaunch.importer.words import expansion, patterns
 from safelaunch.importer.words.regular_expressions import RegularExpression
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from safelaunch.importer.state import State
     from safelaunch.importer.syntax import SyntaxNode
@@ -21,6 +22,7 @@ _NUMBERS: dict[str, Callable[[int, int], bool]] = {
     "-eq": lambda x, y: x == y, "-ne": lambda x, y: x != y, "-lt": lambda x, y: x < y,
     "-le": lambda x, y: x <= y, "-gt": lambda x, y: x > y, "-ge": lambda x, y: x >= y,
 }  # fmt: skip
+_OF_LENGTH = ("-z", "-n")
 _BINARY = ("=", "==", "!=", "<", ">", "=~", "-nt", "-ot", "-ef", *_NUMBERS)
 
 
@@ -77,6 +79,30 @@ def test(items: list[str], state: State) -> bool:
     return result
 
 
+def of_caller(items: Sequence[str | Unresolved], state: State) -> bool | None:
+    """Return what `[ -z "$1" ]` and its like say of a variable of the job, which is then not empty.
+
+    None for what depends on its value.
+    """
+    own = state.job_variables
+    words = [item for item in items if item != "]"]
+    contents = [item.content for item in words if isinstance(item, Unresolved) and item.is_callers]
+    text = contents[0] if len(contents) == 1 else None
+    if own is None or not isinstance(text, str) or not has_mark(text) or not is_whole(text):
+        return None
+    shape = [item if isinstance(item, str) else "X" for item in words]
+    is_negated = shape[:1] == ["!"]
+    shape = shape[is_negated:]
+    if shape in (["X"], ["-n", "X"], ["X", "!=", ""], ["", "!=", "X"]):
+        result = True
+    elif shape in (["-z", "X"], ["X", "=", ""], ["X", "==", ""], ["", "=", "X"], ["", "==", "X"]):
+        result = False
+    else:
+        return None
+    own.need(text, "nonempty")
+    return result != is_negated
+
+
 def _either(items: list[str], state: State) -> tuple[bool, list[str]]:
     result, rest = _both(items, state)
     while rest[:1] == ["-o"]:
@@ -109,7 +135,7 @@ def _primary(items: list[str], state: State) -> tuple[bool, list[str]]:
 
 
 def _unary(operator: str, operand: str, state: State) -> bool:
-    if operator in ("-n", "-z"):
+    if operator in _OF_LENGTH:
         return bool(operand) == (operator == "-n")
     if operator in ("-d", "-e") and _absolute(operand, state) in state.folders:
         return True
@@ -160,6 +186,8 @@ def double_brackets(  # noqa: PLR0911 - a return for each kind of node
     if node.kind == "UnaryTest" and left is not None:
         if operator == "!":
             return not double_brackets(left, state)
+        if operator in _OF_LENGTH:
+            return _is_long(operator, left, state)
         return _unary(operator, expansion.text(left, state), state)
     if node.kind == "BinaryTest" and left is not None and right is not None:
         if operator in ("&&", "||"):
@@ -177,6 +205,19 @@ def double_brackets(  # noqa: PLR0911 - a return for each kind of node
             return _is_in(expansion.text(left, state), right, state)
         return _compare(operator, expansion.text(left, state), expansion.text(right, state), state)
     return bool(expansion.text(node, state))
+
+
+def _is_long(operator: str, word: SyntaxNode, state: State) -> bool:
+    """Return what `-z` and `-n` inside of `[[ ]]` say. Raises Unresolved."""
+    reasons: list[Unresolved] = []
+    with state.marking(reasons):
+        operand = expansion.text(word, state)
+    if not reasons:
+        return _unary(operator, operand, state)
+    result = of_caller([operator, combined(reasons, operand)], state)
+    if result is None:
+        raise reasons[0].as_unmarked()
+    return result
 
 
 def _is_in(text: str, right: SyntaxNode, state: State) -> bool:

@@ -25,7 +25,7 @@ from safelaunch.importer.findings import (
     combined,
     joined,
 )
-from safelaunch.importer.jobs import ask_for_differing
+from safelaunch.importer.jobs import ask_for_differing, unfit_variables
 from safelaunch.importer.record.arguments import arguments_read, example
 from safelaunch.importer.shell import (
     assignments,
@@ -41,8 +41,9 @@ from safelaunch.importer.shell import (
 from safelaunch.importer.shell.branches import Branch
 from safelaunch.importer.shell.builtins import Break, Exit, Return
 from safelaunch.importer.start_folders import starts_above
-from safelaunch.importer.state import CALLER_VALUE, Function
+from safelaunch.importer.state import CALLER_VALUE, NAME, Function, Variable
 from safelaunch.importer.syntax import literal_words, parse, read_script
+from safelaunch.importer.variables import job_keys, marks
 from safelaunch.importer.words import expansion
 from safelaunch.script import quote
 
@@ -52,8 +53,10 @@ if TYPE_CHECKING:
     from safelaunch.importer.shell.follower import Follower, Item
     from safelaunch.importer.state import ScriptCaller, State
     from safelaunch.importer.syntax import SyntaxNode
+    from safelaunch.importer.variables.marks import JobVariables
 
 _MOST_STEPS = 50_000
+_MOST_ROUNDS = 20  # to find out what may be a variable
 _DECLARATIONS = frozenset(("export", "declare", "local", "readonly", "typeset", "let", "nameref"))
 # start the rest of their words, which is followed in their place: their options
 _PREFIXES = {
@@ -66,18 +69,22 @@ _CHECKED = frozenset((
 ))  # fmt: skip
 
 
-def follow(path: str, caller: ScriptCaller) -> Findings:
-    """Return what a script starts. Raises ConfigError where it is no script of bash."""
+def follow(path: str, caller: ScriptCaller, *, has_variables: bool = False) -> Findings:
+    """Return what a script starts. Raises ConfigError where it is no script of bash.
+
+    `has_variables`: what only its caller knows may become a variable of its jobs; else it is asked
+    for.
+    """
     text = read_script(path)
-    if CALLER_VALUE in text or DIFFERENT in text:
+    if CALLER_VALUE in text or DIFFERENT in text or marks.RESERVED.search(text):
         return Findings(stop=Stop("a character that Unicode has reserved", 1))
     tree = parse(text, path)
-    findings = _from(tree, text, path, caller)
+    findings = _from(tree, text, path, caller, has_variables=has_variables)
     if not findings.absent:
         return findings
     is_clear = bool(findings.launches) and not findings.problems and findings.stop is None
     for start in starts_above(path, caller, f"`{findings.absent[0]}` is not there"):
-        other = _from(tree, text, start.script, start.caller)
+        other = _from(tree, text, start.script, start.caller, has_variables=has_variables)
         asks = bool(other.problems)
         starts = bool(other.launches) and not asks
         if not other.absent and other.stop is None and (starts or (asks and not is_clear)):
@@ -86,23 +93,77 @@ def follow(path: str, caller: ScriptCaller) -> Findings:
     return findings
 
 
-def _from(tree: SyntaxNode, text: str, path: str, caller: ScriptCaller) -> Findings:
+def _from(
+    tree: SyntaxNode, text: str, path: str, caller: ScriptCaller, *, has_variables: bool
+) -> Findings:
     """Return what a script starts from the folder of its caller."""
-    preset = questions.names_to_preset(tree, caller.answers)
-    while True:
-        interpreter = _Interpreter()
-        reads = interpreter.whole(tree, path, caller, text, preset)
-        if reads <= preset:
-            break
-        preset |= reads  # they are in its environment from the beginning
-    findings = interpreter.findings
-    ask_for_differing(findings, caller.environ)
+    read = _with_variables if has_variables else _followed
+    findings = read(tree, text, path, caller)
     numbers = [_number_of_argument(problem) for problem in findings.problems]
     if any(numbers):
         words = example(text, path)
         findings.has_example = len(words) >= max(numbers) > len(caller.arguments)
         names = tuple(argument.placeholder for argument in arguments_read(text))
         findings.placeholders = words if findings.has_example else names
+    return findings
+
+
+def _followed(
+    tree: SyntaxNode, text: str, path: str, caller: ScriptCaller, own: JobVariables | None = None
+) -> Findings:
+    """Return what a script starts, with variables of the job for what only its caller knows."""
+    preset = questions.names_to_preset(tree, caller.answers)
+    while True:
+        interpreter = _Interpreter()
+        interpreter.findings.variables = own
+        reads = interpreter.whole(tree, path, caller, text, preset)
+        if reads <= preset:
+            break
+        preset |= reads  # they are in its environment from the beginning
+    findings = interpreter.findings
+    ask_for_differing(findings, caller.environ)
+    return findings
+
+
+def _with_variables(tree: SyntaxNode, text: str, path: str, caller: ScriptCaller) -> Findings:
+    """Return what a script starts, with variables where its launches are exact for every value.
+
+    What decides what it does is asked for, as where nothing could be a variable.
+    """
+    findings = _followed(tree, text, path, caller)
+    asks = bool(findings.problems)
+    if any(problem.name is None for problem in findings.problems):
+        return findings
+    if not asks and (findings.stop is not None or not findings.launches):
+        return findings
+    has_all = any(n.kind == "ParamExp" and n.text("Param") in ("@", "*") for n in tree.walk())
+    shifts = any(literal_words(node)[:1] == ["shift"] for node in tree.walk())
+    names = [] if shifts else [argument.placeholder for argument in arguments_read(text)]
+    questions_so_far, unfit = [*findings.problems], set[str]()
+    for _ in range(_MOST_ROUNDS):
+        own = job_keys.variables_for(questions_so_far, names, unfit, has_all=has_all)
+        if own is None:
+            break
+        other = _followed(tree, text, path, caller, own)
+        more = {p.name for p in other.problems if p.name in own.names}
+        if own.is_count_read and own.are_all_read:
+            more.add(marks.ALL)
+        if not more and not other.problems:
+            more |= unfit_variables(other, path, caller.environ)
+        names_before = {p.name for p in questions_so_far}
+        new = [p for p in other.problems if p.name not in names_before and job_keys.may_be(p)]
+        if more or new:
+            unfit |= {name for name in more if name is not None}
+            questions_so_far += new
+            continue
+        has_marks = any(
+            why.is_callers for item in other.launches for why in item.different.values()
+        )
+        is_asking = bool(other.problems) and all(p.name is not None for p in other.problems)
+        is_clear = not other.problems and other.stop is None and bool(other.launches)
+        if (asks and (is_asking or is_clear)) or (is_clear and has_marks):
+            return other
+        break
     return findings
 
 
@@ -147,6 +208,7 @@ class _Interpreter:
         """
         ask = self.findings.problem
         state = builtins.initial_state(caller, path, self.substitute, ask, preset)
+        self._preset_variables(state)
         state.optional_arguments = questions.optional_arguments(tree)
         state.optional_names = questions.optional_names(tree)
         self.files.append(os.path.realpath(os.path.join(caller.folder, path)))
@@ -180,6 +242,15 @@ class _Interpreter:
         self.findings.replaced = state.replaced
         return state.caller_reads
 
+    def _preset_variables(self, state: State) -> None:
+        """Let variables of the job be in the environment of the script."""
+        own = state.job_variables = self.findings.variables
+        for name in own.names if own is not None else ():
+            if own is not None and NAME.fullmatch(name):
+                state.variables[name] = Variable(
+                    job_keys.unresolved(own, name, 1), is_exported=True
+                )
+
     @staticmethod
     def _begin(tree: SyntaxNode, text: str, state: State) -> None:
         """Take the options of the first line, and refuse a script of `sh` that needs bash."""
@@ -206,6 +277,8 @@ class _Interpreter:
         if not ending:
             optional = {f"${number}" for number in questions.optional_arguments(tree)}
             missing = [question for question in missing if question.name not in optional]
+        own = self.findings.variables
+        missing = [m for m in missing if own is None or m.name not in own.names]
         names = {question.name for question in missing}
         problems = [p for p in self.findings.problems if p.name not in names]
         self.findings.problems = sorted([*problems, *missing], key=_number_of_argument)
@@ -221,9 +294,9 @@ class _Interpreter:
         ending = f", which ends at line {state.line} with exit code {state.status} without it"
         name = next((name for name in state.assumptions if name in tested), None)
         if name is not None:
-            self.findings.problem(
-                Unresolved(f"`{name}` is not set in the script{ending}", state.line, name)
-            )
+            why = Unresolved(f"`{name}` is not set in the script{ending}", state.line, name)
+            why.is_callers = True
+            self.findings.problem(why)
             self._ask_for_arguments(tree, state.caller)
             return
         if self._ask_for_arguments(tree, state.caller, ending) or not state.status:
@@ -350,7 +423,7 @@ class _Interpreter:
             for word in command.children("Args"):
                 reasons: list[Unresolved] = []
                 try:
-                    with state.marking(reasons):
+                    with state.marking(reasons), state.listing():
                         texts = expansion.fields(word, state)
                     items += [combined(reasons, t) if DIFFERENT in t else t for t in texts]
                 except Unresolved as e:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from safelaunch.importer import activities, differing
 from safelaunch.importer.activities import SETUP, USER
-from safelaunch.importer.findings import ScriptLaunch, Stop, Unresolved
+from safelaunch.importer.findings import DIFFERENT, ScriptLaunch, Stop, Unresolved
 from safelaunch.importer.shell import programs
 from safelaunch.importer.state import CALLER_VALUE, SetupLine
+from safelaunch.importer.variables.marks import is_whole
 from safelaunch.script import quote
 
 if TYPE_CHECKING:
@@ -172,6 +173,15 @@ def launch(follower: Follower, items: Sequence[Item], line: int, state: State) -
     except Unresolved as e:
         failures.append(e)
     failures += [Unresolved(reason, line) for reason in _unfit_words(argv)]
+    own = {
+        place
+        for place, why in different.items()
+        if why.is_callers
+        and is_whole(str(why.content if isinstance(place, int) else env.get(place, DIFFERENT)))
+    }
+    failures += [
+        why.as_unmarked() for place, why in different.items() if why.is_callers and place not in own
+    ]
     missing = state.redirection.missing
     if missing is not None:
         reason = f"a launch with its output in `{missing}`, which is not there"
@@ -180,7 +190,9 @@ def launch(follower: Follower, items: Sequence[Item], line: int, state: State) -
         raise Stop("a launch that reads an input from the script", line)
     if failures:
         unsettled = [
-            why for place, why in different.items() if not differing.may_settle(place, items, why)
+            why
+            for place, why in different.items()
+            if place not in own and not differing.may_settle(place, items, why)
         ]
         for failure in (*failures, *unsettled):
             follower.findings.problem(failure)

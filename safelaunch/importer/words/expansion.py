@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from safelaunch.importer.budget import LONGEST_VALUE
 from safelaunch.importer.findings import DIFFERENT, Unresolved, UnsetName
 from safelaunch.importer.state import NAME, SEARCH_PATHS, Variable
+from safelaunch.importer.variables import job_keys
+from safelaunch.importer.variables.marks import ALL
 from safelaunch.importer.words import arithmetic, braces, parameters, patterns
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
     from safelaunch.importer.state import Array, State
     from safelaunch.importer.syntax import SyntaxNode
+    from safelaunch.importer.variables.marks import JobVariables
 
 _WHITE = " \t\n"
 _ESCAPES = {
@@ -47,8 +50,20 @@ def fields(word: SyntaxNode, state: State) -> list[str]:
     for item in braces.expand(word, state):
         assigns = re.match(r"[A-Za-z_]\w*\+?=", _leading(item)) is not None
         pieces = list(_bounded(_pieces(item, state, tilde=True, assigns=assigns), state))
+        _need_words(pieces, state)
         expanded += [_pathname(field, state) for field in _split(pieces, state)]
     return expanded
+
+
+def _need_words(pieces: Sequence[Piece], state: State) -> None:
+    """Require a single word of each value of the caller that is split. Raises Unresolved."""
+    own = state.job_variables
+    for piece in pieces:
+        if own is None or not piece.splits or DIFFERENT not in piece.text:
+            continue
+        if "shopt" in state.options or state.text("IFS") not in (None, _WHITE):
+            raise state.fail("a value of the caller that is split in an unusual way")
+        own.need(piece.text, "word")
 
 
 def text(word: SyntaxNode | None, state: State) -> str:
@@ -225,10 +240,15 @@ def _expansion(part: SyntaxNode, state: State, *, quoted: bool) -> Iterator[Piec
     try:
         pieces = list(_value(part, state, quoted=quoted))
     except Unresolved as e:
-        if reasons is None or not e.differs or isinstance(e, UnsetName):
+        is_variable = e.is_callers and e.content is not None and not e.differs
+        if reasons is None or isinstance(e, UnsetName) or not (e.differs or is_variable):
             raise
-        reasons.append(e if _is_unchanged(part) else e.as_counted(None))
-        pieces = _marked(part, e, state, quoted=quoted)
+        if is_variable:
+            pieces = _callers(part, e, state, quoted=quoted)
+            reasons.append(e)
+        else:
+            reasons.append(e if _is_unchanged(part) else e.as_counted(None))
+            pieces = _marked(part, e, state, quoted=quoted)
     yield from pieces
 
 
@@ -238,6 +258,79 @@ def _is_unchanged(part: SyntaxNode) -> bool:
     is_conditional = expression is None or expression.text("Op")[-1:] in "-=?"
     changes = any(map(part.has, ("Slice", "Repl", "Length", "Excl")))
     return part.kind == "CmdSubst" or (part.kind == "ParamExp" and is_conditional and not changes)
+
+
+def _callers(part: SyntaxNode, why: Unresolved, state: State, *, quoted: bool) -> list[Piece]:
+    """Return a value with marks for what only the caller knows, taken as it is.
+
+    Raises Unresolved where bash would look at the value, or change it.
+    """
+    own, expression = state.job_variables, part.child("Exp")
+    operator = expression.text("Op") if expression is not None else ""
+    changes = any(map(part.has, ("Slice", "Repl", "Length", "Excl"))) or part.kind != "ParamExp"
+    if own is None or changes or operator not in ("", "-", "=", "?", ":-", ":=", ":?"):
+        raise why.as_unmarked()
+    name, content = part.text("Param"), why.content
+    variable = state.variables.get(name)
+    if operator[:1] == ":" and isinstance(content, str):
+        own.need(content, "nonempty")
+    elif operator and not isinstance(content, str):
+        raise why.as_unmarked()
+    if name.isdigit() and isinstance(content, str):
+        return [Piece(content, quoted, not quoted)]
+    if variable is None or variable.content is not why or content is None:
+        raise why.as_unmarked()
+    inner = state.fork()
+    inner.variables[name] = Variable(content, variable.is_exported)
+    with inner.marking(None):
+        return list(_value(part.without("Exp"), inner, quoted=quoted))
+
+
+def _all_arguments(part: SyntaxNode, state: State) -> State | None:
+    """Return a state whose arguments are marks, for `"$@"` as words; None for all else."""
+    own, piece = state.job_variables, part.child("Slice")
+    is_list = part.kind == "ParamExp" and part.text("Param") in ("@", "*")
+    if not is_list or own is None or state.different is None:
+        return None
+    if any(map(part.has, ("Exp", "Repl", "Length", "Excl"))):
+        return None
+    if state.has_all_arguments:
+        return _own_arguments(part, own, state)
+    first = 1
+    if piece is not None:
+        offset = piece.child("Offset")
+        text = offset.literal if offset is not None else None
+        is_open = piece.child("Length") is None
+        first = int(text) if is_open and text and re.fullmatch(r"[1-9]\d?", text) else 0
+    # arguments given here, those with numbers, and what is behind them
+    missing = range(len(state.arguments) + 1 - state.shift, own.count + 1)
+    keys = [f"${number}" for number in missing]
+    is_missing = any(key not in own.names for key in keys) or state.arguments_unresolved is not None
+    is_behind = first > len(state.arguments) + len(keys) + 1 or -state.shift > own.count
+    if not first or is_missing or is_behind or not state.allows_list:
+        return None
+    reasons = [job_keys.unresolved(own, key, state.line) for key in keys]
+    if ALL in own.names:
+        own.are_all_read = True
+        reasons.append(job_keys.unresolved(own, ALL, state.line))
+    state.different += reasons
+    inner = state.fork()
+    inner.arguments = [*state.arguments, *(str(why.content) for why in reasons)]
+    inner.has_all_arguments, inner.job_variables = True, None
+    return inner
+
+
+def _own_arguments(part: SyntaxNode, own: JobVariables, state: State) -> State | None:
+    """Return the state of a function whose arguments have marks in them, for its `"$@"`."""
+    marked = [job_keys.marked(own, item, state.line) for item in state.arguments]
+    reasons = [why for why in marked if why is not None]
+    if not reasons or part.has("Slice"):
+        return None
+    if state.different is not None:
+        state.different += reasons
+    inner = state.fork()
+    inner.job_variables = None
+    return inner
 
 
 def _marked(part: SyntaxNode, why: Unresolved, state: State, *, quoted: bool) -> list[Piece]:
@@ -272,8 +365,11 @@ def _value(part: SyntaxNode, state: State, *, quoted: bool) -> Iterator[Piece]:
     """Yield what becomes of `$...`. A mark in a calculation or a condition would be wrong."""
     state.line = part.line or state.line
     if part.kind == "ParamExp":
-        with state.marking(None):
-            value = parameters.expand(part, state, _reader, quoted=quoted)
+        arguments = _all_arguments(part, state) or state
+        if arguments is not state and quoted and part.text("Param") == "*":
+            raise state.fail("all arguments of the script in one word")
+        with state.marking(None), arguments.marking(None):
+            value = parameters.expand(part, arguments, _reader, quoted=quoted)
         if isinstance(value, parameters.Alternative):
             pieces = list(_alternative(value.word, state, quoted=quoted))
             yield from pieces or ([Piece("", quoted=True)] if quoted else [])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from safelaunch.importer.budget import LONGEST_VALUE
 from safelaunch.importer.findings import UnsetName, combined
 from safelaunch.importer.state import CALLER_VALUE, NAME, Variable
+from safelaunch.importer.variables.marks import ALL
 from safelaunch.importer.words import arithmetic, patterns
 
 if TYPE_CHECKING:
@@ -152,10 +153,22 @@ def _special(  # noqa: C901, PLR0911, PLR0912 - a case for each special paramete
     if name in ("@", "*", "#") or name.isdigit():
         if state.arguments_unresolved is not None:  # any of them may be the one
             raise state.arguments_unresolved.as_unmarked()
+        own = state.job_variables if not state.has_all_arguments else None
         if name == "#":
+            if own is not None:
+                own.is_count_read = True
+                return str(max(own.count + state.shift, len(state.arguments)))
             return str(len(state.arguments))
         if not name.isdigit():
+            if own is not None and own.has_arguments:  # whoever may take them as they are does
+                raise state.fail("all arguments of the script", ALL if ALL in own.names else None)
+            marked = state.marked_argument()
+            if marked is not None:
+                raise marked.as_unmarked()
             return list(state.arguments)
+        variable = state.argument(int(name))
+        if variable is not None:
+            raise variable
         if int(name) > len(state.arguments) and state.is_condition:
             return ""
         is_optional = int(name) in state.optional_arguments and "nounset" not in state.options
@@ -200,7 +213,9 @@ def _conditional(
         if name.isdigit():
             own = None if state.has_all_arguments else f"${int(name) - state.shift}"
         reason = f"`{own or name}` is not set, without which the script ends"
-        raise UnsetName(reason, state.line, own)  # it ends also where it is a word of `:`
+        why = UnsetName(reason, state.line, own)
+        why.is_callers = value is None and name not in state.variables
+        raise why  # it ends also where it is a word of `:`
     if kind == "=":
         if not NAME.fullmatch(name):
             raise state.fail("an assignment to a parameter")
@@ -222,6 +237,9 @@ def _present(
         digits = name.isdigit() and len(name) <= _MOST_DIGITS
         if digits and name != "0" and state.arguments_unresolved is None:
             number = int(name)
+            variable = state.argument(number)
+            if variable is not None:
+                raise variable
             return state.arguments[number - 1] if number <= len(state.arguments) else None
         return _special(name, state)
     index = node.child("Index")
