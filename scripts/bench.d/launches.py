@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rows import Row
 
 from safelaunch.config.members import variables
+from safelaunch.config.schema.files import JOB
 from safelaunch.config.set_option import apply_set_option
 from safelaunch.config.write_job import job_yaml
 from safelaunch.errors import SafelaunchError
@@ -208,7 +209,23 @@ def _with_values(path: str, caller: ScriptCaller, findings: Findings) -> tuple[s
     own = findings.variables
     if own is None:
         return "refused", "no variables"
-    values = {key: f"v{at}x" if at % 2 else str(20 + at) for at, key in enumerate(own.names)}
+    outcome = "refused", "no values"
+    for form in ("v{}x", "2{}"):  # where a word is refused, as a number of ranks, numbers
+        values = {key: form.format(at) for at, key in enumerate(own.names)}
+        outcome = _with_own_values(path, caller, findings, own, values)
+        if outcome[0] != "refused":
+            break
+    return outcome
+
+
+def _with_own_values(
+    path: str,
+    caller: ScriptCaller,
+    findings: Findings,
+    own: JobVariables,
+    values: Mapping[str, str],
+) -> tuple[str, str]:
+    """Compare jobs that have variables with a recording that has these values."""
     count = own.count
     arguments = [values.get(f"${number}", _ANSWER) for number in range(1, count + 1)]
     rest = ["--more", "w"] if ALL in own.names else []
@@ -269,6 +286,7 @@ def _same_plan(
             value = f"[{', '.join(rest)}]" if key == ALL else values[key]
             keys = apply_set_option(keys, f"vars.{name}={value}")
         filled = variables.substitute(keys)
+        JOB.read(filled)
     except SafelaunchError as e:
         return "refused", str(e)
     texts, others = (_plain(tree, {"vars"}) for tree in (filled, direct))

@@ -214,7 +214,8 @@ def _with_words(keys: Node, numbers: Mapping[str, str], own: JobVariables) -> No
         lists = [number for number in numbers_in if numbers[number] == ALL]
         if lists and (node.text != lists[0] or not is_item):
             raise ConfigError("all arguments of the caller in one word")
-        if numbers_in and key in ("setup", "extends", "env_from", "name", "log"):
+        # `gpus` has a word for each card, which are one value of the script: `0,1`
+        if numbers_in and key in ("setup", "extends", "env_from", "name", "log", "gpus"):
             raise ConfigError(f"a value of the caller in `{key}`")
         text = pattern.sub(lambda match: f"{{vars.{own.names[numbers[match[0]]]}}}", node.text)
         return replace(node, text=text, plain=False) if numbers_in else node

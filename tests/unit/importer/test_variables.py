@@ -199,6 +199,8 @@ def test_arguments_behind_those_with_numbers_are_a_list(
         ("cd $DIR\npython t.py", ["DIR"]),
         ("$PROGRAM t.py", ["PROGRAM"]),
         ('python t.py "${!NAME}"', ["NAME"]),
+        ("CUDA_VISIBLE_DEVICES=$CARDS python t.py", ["CARDS"]),
+        ("deepspeed --include localhost:$CARDS t.py", ["CARDS"]),
         ("python t.py $SLURM_JOB_ID", ["SLURM_JOB_ID"]),
         ("python t.py --p $HF_TOKEN", ["HF_TOKEN"]),
     ],
