@@ -18,6 +18,7 @@ from safelaunch.analysis.options.parsers import (
     typer_app,
     tyro_config,
 )
+from safelaunch.analysis.options.parsers.draccus import program as draccus_program
 from safelaunch.analysis.options.parsers.hydra import program as hydra_program
 from safelaunch.analysis.options.parsers.jsonargparse import (
     argument_parser,
@@ -41,12 +42,13 @@ _PARSE_METHODS = {
 _MARKS = (
     b"parse_args", b"parse_known_args", b"parse_intermixed_args", b"Fire", b"tyro", b"typer",
     b"LightningCLI", b"simple_parsing", b"absl", b"jsonargparse",
+    *(kind.encode() for kind in draccus_program.KINDS),
 )  # fmt: skip
 # Frameworks with their own command-line parser, which is not supported here.
 _OTHER_FRAMEWORKS = {
-    "tyro.conf": "tyro.conf", "tyro.extras": "tyro.extras",
-    "absl.flags": "absl", "draccus.wrap": "draccus",
-    "draccus.parse": "draccus", "pyrallis.wrap": "pyrallis", "pyrallis.parse": "pyrallis",
+    "tyro.conf": "tyro.conf", "tyro.extras": "tyro.extras", "absl.flags": "absl",
+    "draccus.ArgumentParser": "draccus", "draccus.argparsing.ArgumentParser": "draccus",
+    "pyrallis.ArgumentParser": "pyrallis", "pyrallis.argparsing.ArgumentParser": "pyrallis",
     "simple_parsing.ArgumentGenerationParser": "simple_parsing",
     "omegaconf.OmegaConf.from_cli": "OmegaConf",
     "docopt.docopt": "docopt", "chz.entrypoint": "chz",
@@ -59,7 +61,8 @@ _ARGV_CHANGE = re.compile(
 )
 _READ_ONLY_CALLS = frozenset({"join", "print", "info", "debug", "warning", "log", "write", "len"})
 _FILE_CALLS = frozenset({"parse_json_file", "parse_yaml_file", "abspath", "endswith"})
-_COMMANDS = (click_command.is_command, hydra_program.is_main)  # functions that parse when called
+# functions that parse when called
+_COMMANDS = (click_command.is_command, hydra_program.is_main, draccus_program.is_main)
 _FUNCTION_READERS = {
     **dict.fromkeys(fire_function.FIRE_CALLS, fire_function.read),
     **dict.fromkeys(tyro_config.CALLS, tyro_config.read),
@@ -125,13 +128,18 @@ class ParseCallFinder:
         self.check_single(parse_call)
         if parse_call is None or flags is None:
             return None
-        passed_arguments = {id(arg) for _, call in self.callers.values() for arg in call.args}
-        for module in {main.path: main, parse_call.module.path: parse_call.module}.values():
-            _check_argv(module, flags, passed_arguments)
+        if flags.kind not in draccus_program.KINDS:  # those take all words, whoever reads them
+            self.check_argv_unread(main, parse_call, flags)
         self.check_argv_unchanged()
         if flags.kind == HF:
             self.check_args_file(main)
         return flags
+
+    def check_argv_unread(self, main: Module, parse_call: ParseCall, flags: ScriptOptions) -> None:
+        """Raise Unclear if the script, or the file of the parse call, reads sys.argv itself."""
+        passed_arguments = {id(arg) for _, call in self.callers.values() for arg in call.args}
+        for module in {main.path: main, parse_call.module.path: parse_call.module}.values():
+            _check_argv(module, flags, passed_arguments)
 
     @cached_property
     def has_lightning_cli(self) -> bool:
@@ -175,11 +183,7 @@ class ParseCallFinder:
     def options_at(self, parse_call: ParseCall) -> ScriptOptions:
         """Return the options that a parse call accepts."""
         if parse_call.command is not None:
-            if hydra_program.is_main(parse_call.module, parse_call.command):
-                return hydra_program.read(
-                    self.modules, parse_call.module, parse_call.command, self.files, self.cwd
-                )
-            return click_command.read(parse_call.module, parse_call.command)
+            return self.options_of_command(parse_call.module, parse_call.command)
         module, call = parse_call.module, parse_call.call
         read = _FUNCTION_READERS.get(module.dotted(call.func))
         if module.dotted(call.func) == absl_flags.RUN:
@@ -189,6 +193,8 @@ class ParseCallFinder:
             read = reader.read
         if module.dotted(call.func) in function_cli.CALLS:
             read = partial(function_cli.read, cwd=self.cwd, files=self.files)
+        if draccus_program.is_call(module, call):
+            read = partial(draccus_program.read, files=self.files)
         if read is not None:
             return read(self.modules, module, call)
         if self.has_lightning_cli and lightning_cli.is_call(self.modules, module, call):
@@ -198,6 +204,14 @@ class ParseCallFinder:
                 self.modules, module, call, self.callers, cwd=self.cwd, files=self.files
             )
         return argparse_parser.read(self.modules, module, call, self.callers, self.dead)
+
+    def options_of_command(self, module: Module, command: Function) -> ScriptOptions:
+        """Return the options of a function that parses when it is called."""
+        if hydra_program.is_main(module, command):
+            return hydra_program.read(self.modules, module, command, self.files, self.cwd)
+        if draccus_program.is_main(module, command):
+            return draccus_program.read_main(self.modules, module, command, self.files)
+        return click_command.read(module, command)
 
     def first_in_block(
         self, module: Module, body: Iterable[ast.stmt], depth: int
@@ -302,6 +316,7 @@ class ParseCallFinder:
         is_method = isinstance(call.func, ast.Attribute) and call.func.attr in _PARSE_METHODS
         is_parse = is_method or module.dotted(call.func) in _FUNCTION_READERS
         is_parse |= module.dotted(call.func) in (absl_flags.RUN, *function_cli.CALLS)
+        is_parse |= draccus_program.is_call(module, call)
         is_parse = is_parse or typer_app.is_call(module, call)
         if not is_parse and self.has_lightning_cli:
             is_parse = lightning_cli.is_call(self.modules, module, call)

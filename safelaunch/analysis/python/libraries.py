@@ -84,6 +84,10 @@ class Libraries:
         """Return whether a top-level package is installed."""
         return bool(name) and find_module(name, self._paths.parents(name)) is not None
 
+    def folders(self) -> Sequence[str]:
+        """Return the folders of installed packages."""
+        return self._paths.folders
+
     def resolve(self, module: Module, node: ast.AST) -> Definition | None:
         """Return the class that a name in a module of the project or of a library refers to."""
         dotted = module.dotted(node)

@@ -206,6 +206,9 @@ class InstalledClasses(Protocol):
     def has_package(self, name: str) -> bool:
         """Whether a top-level package is installed."""
 
+    def folders(self) -> Sequence[str]:
+        """Return the folders of installed packages."""
+
 
 class Modules:
     """Loads the modules of a project by file path or by import name."""
@@ -275,6 +278,10 @@ class Modules:
         """Whether a top-level package is in the project or installed."""
         is_own = not self.is_single and find_module(name, self.folders) is not None
         return is_own or (self.libraries is not None and self.libraries.has_package(name))
+
+    def library_folders(self) -> Sequence[str] | None:
+        """Return the folders of installed packages; None where they are not known."""
+        return None if self.libraries is None else self.libraries.folders()
 
     def text(self, dotted: str) -> str:
         """Return the text of a module of the project or of a library; empty where it has none."""

@@ -1,0 +1,1 @@
+"""Options of programs that use draccus or pyrallis: trees of dataclasses, set by dotted names."""
