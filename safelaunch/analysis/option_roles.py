@@ -115,11 +115,15 @@ def config_files(args: Args) -> list[NamedArgument]:
     Data is often JSON too, and so is what a program writes: options of data files, and those whose
     names contain data, index, answer, save or the like are skipped.
     Hydra's `--config-name` is no path: it is looked up in the folder of the program's configs.
+    Of several JSON files without an option the first is read; others may be what it becomes.
     """
+    arguments = list(named_arguments(args))
+    unnamed = [a for a in arguments if not a.option and a.value.lower().endswith(".json")]
     return [
         argument
-        for argument in named_arguments(args)
+        for argument in arguments
         if argument.value.lower().endswith(_CONFIG_ENDS)
+        and argument not in unnamed[1:]
         and "://" not in argument.value
         and not _CONFIG_LIST.search(argument.value)
         and not re.search(f"{_DATA_NAME}|{_WRITTEN_NAME}", argument.normalized)

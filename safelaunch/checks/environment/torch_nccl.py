@@ -25,17 +25,10 @@ _COMPAT = "/usr/local/cuda/compat/libcuda.so.1"
 _FORWARD = "https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html"
 _TWO_NCCLS = "https://github.com/pytorch/pytorch/issues/186591"
 _NCCL_WHEEL = re.compile(r"nvidia-nccl-cu\d+")
-# modules of libraries that load torch, and of others that a program has without it
+# modules of libraries that load torch
 _WITH_TORCH = {name.replace("-", "_") for name in RECORDED} - {"numpy", "ray", "datasets"}
-_WITHOUT_TORCH = frozenset((
-    "numpy", "pandas", "scipy", "sklearn", "matplotlib", "seaborn", "PIL", "cv2", "pyarrow",
-    "requests", "httpx", "aiohttp", "openai", "anthropic", "tiktoken", "tqdm", "rich", "click",
-    "yaml", "regex", "nltk", "jieba", "sacrebleu", "jsonlines", "pydantic", "dotenv", "backoff",
-    "tenacity", "boto3", "botocore", "beaker", "pycocotools", "pycocoevalcap", "psutil",
-    "tabulate", "rouge", "shortuuid", "fastapi", "uvicorn", "flask", "gradio", "wandb",
-    "tensorboardX", "imageio", "decord", "av", "moviepy", "skimage", "joblib", "h5py", "lxml",
-    "build", "twine", "pip", "jax", "jaxlib", "flax", "optax", "tensorflow", "keras", "paddle",
-))  # fmt: skip
+# a program of these uses libraries such as transformers without torch
+_OTHER_FRAMEWORKS = frozenset(("jax", "flax", "tensorflow", "keras", "paddle"))
 _SWITCHES = ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE")
 
 
@@ -53,9 +46,9 @@ def _fail_or_warn(host: HostContext) -> Callable[..., Answer]:
 
 
 def _uses_torch(host: HostContext) -> bool | None:
-    """Whether the job's program imports torch; None where its libraries do not say so.
+    """Whether the job's program imports torch; None where only its text mentions it.
 
-    A program that nobody can read is taken to do so.
+    Libraries that nobody knows are taken to do without it, a program that nobody can read is not.
     """
     if host.node is None or launchers.load(host.job.launcher).imports(host.job):
         return True
@@ -63,16 +56,22 @@ def _uses_torch(host: HostContext) -> bool | None:
     try:
         imports = files.imports
     except NotKnown:
-        if _is_missing(host):
-            return False  # `script` fails: nothing can be said of its imports
-        return (host.job.module or "").partition(".")[0] not in _WITHOUT_TORCH
+        if host.job.module is not None:
+            return _is_torch_library(host.job.module.partition(".")[0])
+        return not _is_missing(host)  # `script` fails: nothing can be said of its imports
     names = {module.name for module in imports.third_party}
-    if not names.isdisjoint(_WITH_TORCH) or any(name.startswith("torch") for name in names):
+    is_named = files.any_mentions(b"torch")
+    if any(map(_is_torch_library, names)) and (is_named or names.isdisjoint(_OTHER_FRAMEWORKS)):
         return True
-    if imports.unread or imports.path_changed or not imports.is_complete:
-        return True
-    is_free = names <= _WITHOUT_TORCH and not files.any_mentions(b"torch")
-    return False if is_free else None
+    if not is_named:
+        return False
+    is_whole = imports.is_complete and not imports.unread and not imports.path_changed
+    return None if is_whole else True
+
+
+def _is_torch_library(name: str) -> bool:
+    """Whether a module is torch's, or of a library that loads it."""
+    return name in _WITH_TORCH or name.startswith("torch")
 
 
 def _is_missing(host: HostContext) -> bool:

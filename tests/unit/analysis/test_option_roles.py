@@ -65,6 +65,7 @@ def test_a_mapping_is_read_as_it_stands() -> None:
         ("-c a.json+b.json --config a.yaml,b.yaml", []),
         ("--repo_id org/data --filename a.json --config.file_name b.yaml", []),
         ("--filename conf/a.json", [("filename", "conf/a.json")]),
+        ("a.json b.json c.yaml", [("", "a.json"), ("", "c.yaml")]),
     ],
 )
 def test_configuration_files(text: str, expected: list[tuple[str, str]]) -> None:

@@ -181,7 +181,10 @@ PYTHON = "launcher: python\nscript: train.py\ngpus: 1\n"
 
 @pytest.mark.parametrize(("text", "expected"), [
     ("import torch\n", ["fail"]), ("from transformers import pipeline\n", ["fail"]),
-    ("import unheard\n", ["warn"]), ("import json, numpy\n", []), ("import jax\n", []),
+    ("import unheard\n", []), ("import json, numpy\n", []), ("import jax\n", []),
+    ("import unheard\nprint(unheard.torch)\n", ["warn"]), ("import jax, transformers\n", []),
+    ("import jax, transformers, torch\n", ["fail"]),
+    ("import plotly, sys\nsys.path[:0] = []\n", []),
     ("def main():\n    import torch\n", ["fail"]), ("import numpy, helper\n", ["fail"]),
     ("import os\nos.system('torchrun x.py')\n", ["warn"]), ("import json  # no torch\n", []),
 ])  # fmt: skip
@@ -192,6 +195,18 @@ def test_a_build_for_the_cpu_matters_where_the_program_imports_torch(
     project.write("def load():\n    from torch import load\n", "helper.py")
     facts = box(RTX5090, torch=torch("2.8.0+cpu", None, []))
     assert [r.status for r in run_checks(project, PYTHON, facts, "torch-build")] == expected
+
+
+@pytest.mark.parametrize(
+    ("module", "expected"),
+    [("venv", []), ("tool", []), ("torch.utils", ["fail"]), ("trl", ["fail"])],
+)
+def test_of_modules_that_are_not_in_the_project_only_libraries_of_torch_need_cuda(
+    project: Project, module: str, expected: list[str]
+) -> None:
+    job = f"launcher: python\nmodule: {module}\ngpus: 1\n"
+    facts = box(RTX5090, torch=torch("2.8.0+cpu", None, []))
+    assert [r.status for r in run_checks(project, job, facts, "torch-build")] == expected
 
 
 @pytest.mark.parametrize(("job", "expected"), [(PYTHON, []), (TORCHRUN, ["warn"])])
