@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from safelaunch import environ
 from safelaunch.checks.answers import NotKnown
-from safelaunch.checks.job_options import inherited_environ
+from safelaunch.checks.job_options import first_value, inherited_environ, options
 from safelaunch.model import Slot, Template
 from safelaunch.runtime.start.accelerators import ACCELERATORS, select, split_words
 
@@ -173,7 +173,10 @@ def needs_device(host: HostContext) -> bool | None:
     var = host.node.env.get("ACCELERATE_USE_CPU")
     if host.job.launcher_args.has("cpu") or (var is not None and var.value == "true"):
         return False
-    return True if "gpus" in host.job.origins or host.job.needs.gpu_memory is not None else None
+    if "gpus" in host.job.origins or host.job.needs.gpu_memory is not None:
+        return True
+    # nanoGPT's `--device=cpu` and its like
+    return False if first_value(options(host.job), "device") == "cpu" else None
 
 
 def is_other_vendor(host: HostContext) -> bool:
