@@ -189,6 +189,11 @@ class ProjectFiles:
         lines = (line for text in texts if word in text for line in text.splitlines())
         return any(word in line.partition(b"#")[0] for line in lines)
 
+    def folders_of_mentions(self, word: bytes) -> set[str]:
+        """Return the folders of the program's files that have a word. Raises NotKnown."""
+        paths = (p for p in self.imports.files if word in (self._trees.data(p) or b""))
+        return {os.path.dirname(path) for path in paths}
+
     def reads_variable(self, name: str) -> bool:
         """Whether the program itself reads a variable. Raises NotKnown."""
         from safelaunch.analysis.python.environment import reads_variable

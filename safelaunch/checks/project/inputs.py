@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 import sys
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from safelaunch.model import Input
 
 _SHOWN = 5  # of several paths
+_CONFIG_FOLDERS = ("config", "configs", "conf", "cfg", "cfgs")
 _NO_MODEL = "transformers Trainer: `Can't find a valid checkpoint at`"
 _INTERRUPTED = "resume from another one; an interrupted save leaves such a checkpoint"
 
@@ -160,6 +162,30 @@ def _is_in_project(host: HostContext, package: str, where: str) -> bool:
     return any(where.startswith(posixpath.join(folder, package) + "/") for folder in folders)
 
 
+def _is_in_config_folder(host: HostContext, path: str) -> bool:
+    """Whether a bare name is a file in a folder of configurations that the program looks in.
+
+    That is the folder of a module that knows its own (`__file__`), or one beside the program that
+    its text names: then `--config default.yaml` is right wherever the job runs.
+    """
+    files = host.context.project_files
+    if files.script is None or "/" in path:
+        return False
+    folder = os.path.dirname(os.path.abspath(files.script))
+    names = [
+        name
+        for name in _CONFIG_FOLDERS
+        for base in (folder, os.path.dirname(folder))
+        if os.path.isfile(os.path.join(base, name, path))
+    ]
+    try:
+        own = files.folders_of_mentions(b"__file__")
+        is_named = any(files.any_mentions(f"{q}{n}{q}".encode()) for n in names for q in "\"'")
+    except NotKnown:
+        return False
+    return is_named or any(os.path.isfile(os.path.join(place, path)) for place in own)
+
+
 def _configs(host: HostContext) -> list[tuple[str, bool]]:
     """Return the configuration files that a job names, and whether its launcher reads them."""
     own = job_paths.launcher_files(host.job)
@@ -167,6 +193,7 @@ def _configs(host: HostContext) -> list[tuple[str, bool]]:
     if files and host.context.project_files.mentions(b"hydra.main"):
         # `model=large.yaml` is an option of a group: `flags` looks for it in the config folder
         files = [path for path in files if "/" in path]
+    files = [path for path in files if not _is_in_config_folder(host, path)]
     return [*((path, True) for path in own), *((path, False) for path in files)]
 
 

@@ -220,6 +220,26 @@ def test_a_configuration_that_is_not_there_is_a_warning(project: Project) -> Non
     }
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("from configs import loader\n", []),
+        ("import os\nfolder = os.path.join('configs')\n", []),
+        ("import os\nprint('configs/default.yaml')\n", ["warn"]),
+    ],
+)
+def test_a_bare_name_in_a_folder_of_configurations_that_the_program_reads_is_no_warning(
+    project: Project, text: str, expected: list[str]
+) -> None:
+    project.write(text, "train.py")
+    project.write("{}", "configs/default.yaml")
+    project.write("", "configs/__init__.py")
+    project.write("from pathlib import Path\nHERE = Path(__file__).parent\n", "configs/loader.py")
+    job = TORCHRUN + "args: [--config, default.yaml]\n"
+    results = results_of(local_context(project, job), "configs")
+    assert [result.status for result in results] == expected
+
+
 def test_a_pattern_of_configurations_must_match(project: Project) -> None:
     project.write("{}", "in/a-0-of-2.json")
     job = TORCHRUN + "args: {config: 'in/a-*-of-2.json', other: 'in/b-*.json'}\n"
