@@ -136,12 +136,11 @@ def test_a_service_that_ends_before_it_is_ready_says_why(place: Place) -> None:
 
 def test_a_service_waits_for_the_one_that_it_needs(place: Place) -> None:
     # it is ready only where the first one already answers
-    words = [
-        "bash",
-        "-c",
-        "exec 3<>/dev/tcp/127.0.0.1/{services.server.port} || exit\n"
-        "echo at {services.server.url}; exec sleep 99",
-    ]
+    script = (
+        "exec 3<>/dev/tcp/127.0.0.1/{services.server.port} || exit\nexec 3>&-\n"
+        "echo at {services.server.url}; exec sleep 99"
+    )
+    words = ["bash", "-c", script]
     second = {
         "launcher": "command",
         "command": words,
