@@ -27,6 +27,8 @@ class Submission(NamedTuple):
 PLACEHOLDERS = Submission()
 SCRIPTS = "node-0/runtime/safelaunch/runtime/engines"  # what the nodes run, in the run's folder
 
+ARRAY_TASK = "node-0/runtime/safelaunch/runtime/coordinator/array_task.py"
+
 
 class Reason(NamedTuple):
     """Why a submission has failed: the name of what was raised, and its words.

@@ -59,6 +59,12 @@ class EngineRun(LocalRun):
         """Whether nothing more will come: an engine that does not answer has ended nothing."""
         return status.state != "unknown" and super().is_over(status)
 
+    def member(self, name: str, run_id: str | None = None) -> LocalRun:
+        """Return a service or a part of the run; a part is a job of the engine's own."""
+        member = super().member(name, run_id)
+        is_job = current.is_on_engine(member.record.folder)
+        return EngineRun(member.record) if is_job else member
+
     def stop(self, grace: float) -> tuple[Status, bool]:
         """Stop the run on all its machines; return its status, and whether it had ended before."""
         _, had_ended = current.stop(self.record.node_dir, grace)

@@ -441,6 +441,7 @@ class FanOutSpec(Record):
     cards_each: int = 0  # cards of each part; 0: none
     merge: MergeSpec | None = None  # missing: the outputs stay as they are
     earlier: str | None = None  # folder of an earlier run there, whose parts need not run again
+    is_array: bool = False  # whether each part is a job of an engine, on a machine of its own
 
 
 class PartEnd(Record):

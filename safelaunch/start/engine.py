@@ -25,6 +25,7 @@ from safelaunch.runtime.start import starter
 from safelaunch.start import local, preflight
 from safelaunch.start.caller import Started
 from safelaunch.start.container import passed_variables
+from safelaunch.start.fan_out import with_array
 from safelaunch.start.local_probe import LocalProbe
 from safelaunch.start.run_files import start_request
 from safelaunch.start.scripts import late_values
@@ -33,13 +34,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from safelaunch.engines import Engine
-    from safelaunch.model import Plan
+    from safelaunch.model import LateValue, Plan
     from safelaunch.runtime.engines.submission import SubmitAnswer
     from safelaunch.start.caller import Caller
     from safelaunch.start.preflight import MachineReport
     from safelaunch.start.resume import CheckpointChoice
-
-_LATE = (Slot.MASTER_ADDR, Slot.PORT, Slot.INTERFACE, Slot.THREADS)
 
 _OF_IMAGE = (Slot.PYTHON, Slot.PREFIX)
 
@@ -115,11 +114,14 @@ def node_requests(
 ) -> EngineRequest:
     """Return what a request has of the nodes of a plan. Raises ConfigError and StartError."""
     plan = choice.checkpoint.plan
-    first, slots = plan.nodes[0], list(_LATE)
+    first = plan.nodes[0]
+    slots: list[Slot | LateValue] = list(late_values.OF_NODE)
     if first.container is not None:
         environ = {}  # of the login node the job gets nothing
         slots += _OF_IMAGE if first.interpreter.path is None else ()
-    late = late_values.placeholders(plan, run_id, [*slots, *late_words(plan)])
+    if plan.fan_out is None:  # else they are others in each part
+        slots += late_words(plan)
+    late = late_values.placeholders(plan, run_id, slots)
     nodes: list[dict[str, Any]] = []
     run_dirs: list[str] = []
     data: list[bytes] = []
@@ -153,6 +155,17 @@ def node_requests(
         start.run.place, start.run.tree = code.place or None, code.tree
         start.run.checkout, start.run.tree_shared = code.owner or None, code.is_shared
         start = start.unbound(late)
+        if plan.fan_out is not None:
+            start = with_array(
+                start,
+                plan,
+                caller,
+                facts,
+                report,
+                versions=choice.versions,
+                environ=environ,
+                engine=own,
+            )
         nodes.append({"run": start.run.to_json(), "files": start.words["files"]})
         run_dirs.append(facts[Slot.RUN_DIR])
         data += start.data

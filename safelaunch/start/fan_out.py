@@ -16,7 +16,7 @@ from safelaunch.model import FanOut, LateValue, Slot
 from safelaunch.plan.members.words import late_values as late_words
 from safelaunch.runtime import PLACE
 from safelaunch.runtime.parts import TEMPLATE, expand
-from safelaunch.runtime.records import FanOutSpec, MergeSpec
+from safelaunch.runtime.records import EngineStart, FanOutSpec, MergeSpec
 from safelaunch.script import quote
 from safelaunch.start import preflight
 from safelaunch.start.run_files import start_request
@@ -78,7 +78,7 @@ def with_parts(
     `job_facts`, `report` and `versions` are those of the machine, with which the request was made;
     `host` is its number among those of the plan.
     """
-    fan_out, hosts = plan.fan_out or FanOut(), len(plan.nodes)
+    spec = spec_of(plan.fan_out or FanOut(), request.run.cwd, host, len(plan.nodes))
     plan = replace(plan, nodes=(replace(plan.nodes[host], node_rank=0),))  # of a part: it alone
     words = late_words(plan)
     if any(word.value.startswith("steps.") for word in words):
@@ -87,7 +87,6 @@ def with_parts(
             where=plan.job_file or None,
             hint="let the program find the output of the earlier step by its own path",
         )
-    run_dir = job_facts[Slot.RUN_DIR]
     slots: list[Slot | LateValue] = [Slot.PORT, Slot.RUN_DIR, *words]
     late = late_values.placeholders(plan, job_facts[Slot.RUN_ID], slots, [Slot.RUN_DIR, *_FILES])
     part = start_request(
@@ -98,7 +97,51 @@ def with_parts(
         versions=versions,
         packages=[preflight.package_versions(plan.nodes[0], report.probe)],
     ).unbound(late)
-    spec = spec_of(fan_out, request.run.cwd, host, hosts)
+    return _with_files(request, plan, job_facts, part, late, spec)
+
+
+def with_array(
+    request: StartRequest,
+    plan: Plan,
+    caller: Caller,
+    job_facts: Mapping[Slot, str],
+    report: MachineReport,
+    *,
+    versions: Mapping[str, str],
+    environ: Mapping[str, str],
+    engine: EngineStart,
+) -> StartRequest:
+    """Return the request of a run whose parts are tasks of an engine's array.
+
+    Raises StartError and ConfigError.
+    """
+    slots: list[Slot | LateValue] = [*late_values.OF_NODE, Slot.RUN_DIR, *late_words(plan)]
+    late = late_values.placeholders(plan, job_facts[Slot.RUN_ID], slots, [Slot.RUN_DIR, *_FILES])
+    part = start_request(
+        replace(plan, log=None, services=(), fan_out=None),
+        {**job_facts, **late},
+        caller._replace(after=()),
+        environ,
+        versions=versions,
+        packages=[preflight.package_versions(plan.nodes[0], report.probe)],
+    ).unbound(late)
+    part.run.engine = EngineStart.from_json(engine.to_json())
+    part.run.engine.placeholders = {slot.value: text for slot, text in late.items()}
+    spec = spec_of(plan.fan_out or FanOut(), request.run.cwd)
+    spec.is_array = True
+    return _with_files(request, plan, job_facts, part, late, spec)
+
+
+def _with_files(
+    request: StartRequest,
+    plan: Plan,
+    job_facts: Mapping[Slot, str],
+    part: StartRequest,
+    late: Mapping[Slot, str],
+    spec: FanOutSpec,
+) -> StartRequest:
+    """Return the request of a run with the files of its parts, and of what comes after them."""
+    run_dir = job_facts[Slot.RUN_DIR]
     part_files = dict(zip((name for name, _ in part.words["files"]), part.data, strict=True))
     files = dict(zip((name for name, _ in request.words["files"]), request.data, strict=True))
     script = next(name for name in files if posixpath.basename(name) == SCRIPT)

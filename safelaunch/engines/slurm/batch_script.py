@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 from safelaunch.engines.slurm import container
 from safelaunch.engines.slurm.directives import SCRIPT, directives
 from safelaunch.engines.slurm.options import has_dependency
-from safelaunch.engines.submission import PLACEHOLDERS, SCRIPTS
+from safelaunch.engines.submission import ARRAY_TASK, PLACEHOLDERS, SCRIPTS
 from safelaunch.errors import ConfigError
 from safelaunch.model import Slurm
 from safelaunch.runtime.engines.exit_codes import REQUEUE
 from safelaunch.runtime.engines.slurm.dependencies import job_of
+from safelaunch.runtime.parts import preparation
 from safelaunch.script import quote, quote_directive
 
 if TYPE_CHECKING:
@@ -40,9 +41,9 @@ def sbatch_script(plan: Plan, submission: Submission = PLACEHOLDERS) -> str:
         lines += ["", "# the site's own setup, verbatim", *block.setup]
     lines += [
         "",
-        *(_warning(submission) if block.signal else ()),
+        *(_warning(plan, submission) if block.signal else ()),
         *_srun(plan, block, submission),
-        *(_requeue() if block.requeue else ()),
+        *(_requeue(plan) if block.requeue else ()),
         'exit "$code"',
     ]
     return "\n".join(lines) + "\n"
@@ -70,8 +71,10 @@ def _srun(plan: Plan, block: Slurm, submission: Submission) -> list[str]:
     if block.gpus_per_node and not block.gres:
         options[2] += " --gpu-bind=none"
     join = f"{submission.folder}/{SCRIPTS}/join.py"
+    if plan.fan_out is not None:
+        join = f"{submission.folder}/{ARRAY_TASK}"
     # in a file: bash 5.2 may lose the status of a process that ends while a signal ends its `wait`
-    file = f'{quote(submission.folder + "/srun.")}"${{SLURM_RESTART_COUNT:-0}}"'
+    file = f'{_place(plan, submission, "srun.")}"${{SLURM_RESTART_COUNT:-0}}"'
     return [
         "{",
         "  code=0",
@@ -93,20 +96,31 @@ def _lines(words: list[str]) -> list[str]:
     return [" ".join(words[:first]), *map(quote, words[first:])] if words else []
 
 
-def _warning(submission: Submission) -> list[str]:
+def _place(plan: Plan, submission: Submission, name: str) -> str:
+    """Return the path of a file beside the node's folder, of an array beside that of the part."""
+    if plan.fan_out is None:
+        return quote(f"{submission.folder}/{name}")
+    start = preparation.folder(f"{submission.folder}/node-0", "")
+    return f'{quote(start)}"$SLURM_ARRAY_TASK_ID"{quote("/" + name)}'
+
+
+def _warning(plan: Plan, submission: Submission) -> list[str]:
     """Return the lines that pass on Slurm's warning of the time limit, as a file.
 
     A signal to the steps would reach the ranks too, and end them (scancel(1): it signals all
     processes of a step).
     """
-    path = f'{quote(submission.folder + "/time-limit.")}"${{SLURM_RESTART_COUNT:-0}}"'
+    path = f'{_place(plan, submission, "time-limit.")}"${{SLURM_RESTART_COUNT:-0}}"'
     return [f"warn() {{ : > {path}; }}  # the supervisors look for it", "trap warn USR2"]
 
 
-def _requeue() -> list[str]:
+def _requeue(plan: Plan) -> list[str]:
+    job = '"$SLURM_JOB_ID"'
+    if plan.fan_out is not None:  # the number of one task is that of the whole array
+        job = '"${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"'
     return [
         f'if [ "$code" -eq {REQUEUE} ]; then  # the supervisors ask for another life of the run',
-        '  scontrol requeue "$SLURM_JOB_ID"',
+        f"  scontrol requeue {job}",
         "fi",
     ]
 

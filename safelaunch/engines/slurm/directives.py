@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from safelaunch.model import BUILT_IN, Origin, Slurm
 from safelaunch.runtime.engines.slurm import batch_log
+from safelaunch.runtime.parts import expand, preparation
+from safelaunch.runtime.records import FanOutSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from safelaunch.engines.submission import Submission
-    from safelaunch.model import Plan
+    from safelaunch.model import FanOut, Plan
 
 SCRIPT = "batch.sh"  # in the folder of the run, as its log
 # what the batch script inherits: not the caller's secrets, which Slurm's accounting may record
@@ -48,6 +50,8 @@ def _directives(plan: Plan, block: Slurm, submission: Submission) -> Iterator[Di
     yield _option("comment", comment(submission), BUILT_IN)
     yield _option("nodes", plan.topology.nodes, nodes)
     yield _option("ntasks-per-node", 1, BUILT_IN)
+    if plan.fan_out is not None:
+        yield _option("array", array_tasks(plan.fan_out), BUILT_IN)
     yield from _resources(block)
     for key in _TEXTS:
         if getattr(block, key) is not None:
@@ -66,10 +70,20 @@ def _directives(plan: Plan, block: Slurm, submission: Submission) -> Iterator[Di
     yield Directive((requeue,), block.origins.get("requeue", BUILT_IN))
     folder = submission.folder
     yield _option("chdir", folder, BUILT_IN)
-    yield _option("output", f"{folder.replace('%', '%%')}/{batch_log.NAME}", BUILT_IN)
+    place = folder.replace("%", "%%")
+    if plan.fan_out is not None:
+        place = preparation.folder(f"{place}/node-0", "%a")
+    yield _option("output", f"{place}/{batch_log.NAME}", BUILT_IN)
     yield _option("open-mode", "append", BUILT_IN)  # a job that is requeued goes on in its log
     yield _option("export", ",".join(_INHERITED), BUILT_IN)
     yield from (Directive(option.words, option.origin) for option in block.options)
+
+
+def array_tasks(fan_out: FanOut) -> str:
+    """Return the tasks of the array of a plan with parts, as sbatch takes them: `0-7%4`."""
+    matrix = {name: list(values) for name, values in fan_out.matrix.items()}
+    count = expand.part_count(FanOutSpec(count=fan_out.count, matrix=matrix))
+    return f"0-{count - 1}" + (f"%{fan_out.at_once}" if fan_out.at_once else "")
 
 
 def _option(name: str, value: object, origin: Origin) -> Directive:

@@ -10,7 +10,6 @@ once and forks it for each part: a new Python for each would cost more than a sh
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,9 +18,9 @@ import time
 # the package is three folders up, and nothing else is on the path
 sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)))
 
-from safelaunch.runtime.coordinator.part import Part, output_path, preload
+from safelaunch.runtime.coordinator.part import Part, preload
 from safelaunch.runtime.logs import event_lines
-from safelaunch.runtime.parts import PartsError, expand, manifest, pieces
+from safelaunch.runtime.parts import PartsError, expand, manifest, pieces, preparation
 from safelaunch.runtime.parts.pieces import DISK_FULL
 from safelaunch.runtime.records import Failure, FanOutSpec, PartEnd, PartEvent, PartFailure
 from safelaunch.runtime.start import start_probe
@@ -45,7 +44,7 @@ class Coordinator:
         words = expand.part_words(spec)
         umask = os.umask(0)  # of the caller, as launch.sh has it, also for the merged file
         os.umask(umask)
-        self.count = len(words)
+        self.words = words  # of all parts
         # those of this host
         self.parts = [
             Part(node_dir, index, words[index], umask) for index in expand.share(spec, self.count)
@@ -58,17 +57,8 @@ class Coordinator:
 
     def prepare(self) -> list[Part]:
         """Make the folders and pieces; return the parts to run. Raises OSError, PartsError."""
-        for part in self.parts:
-            os.makedirs(part.dir, mode=0o700, exist_ok=True)
-        digests = [""] * self.count
-        if self.spec.over:
-            inputs = [""] * self.count
-            for part in self.parts:
-                inputs[part.index] = part.input
-            digests = pieces.divide(self.spec.over, self.spec.by, inputs)
-        if self.spec.over and self.spec.hosts > 1:
-            self.source = pieces.digest_of_all(digests)
-        self._adopt(digests)
+        digests = preparation.prepare(self.dir, self.spec, self.words)
+        self.source = preparation.source_digest(self.spec, digests)
         ends = manifest.read(self.dir)
         missing = []
         for part in self.parts:
@@ -80,34 +70,12 @@ class Coordinator:
             _say(f"{self.done} of {len(self.parts)} parts were done before")
         return missing
 
-    def _adopt(self, digests: Sequence[str]) -> None:
-        """Take over the parts that an earlier run has done. Raises OSError."""
-        if not self.spec.earlier:
-            return
-        ends, own = manifest.read(self.spec.earlier), manifest.read(self.dir)
-        folder, _, node = self.spec.earlier.rpartition(os.sep)
-        for part in self.parts:
-            end, digest = ends.get(part.index), digests[part.index]
-            if end is None or part.index in own or not manifest.is_done(end, part.words, digest):
-                continue
-            output = output_path(self.spec.earlier, part.index)
-            if os.path.lexists(output):
-                shutil.copyfile(output, part.output)
-            if end.run is None:
-                end.run, end.run_node = os.path.basename(folder), int(node.rpartition("-")[2])
-            if self.source is not None:
-                end.source_sha256 = self.source
-            manifest.add(self.dir, end)
-
     def run(self) -> int:
-        """Run all that is missing; return the exit code. Raises OSError, PartsError."""
-        waiting = self.prepare()[::-1]
-        while (waiting and not self.is_stopped) or self.running:
-            while waiting and self.free and not self.is_stopped:
-                self._start(waiting.pop())
-            if self.running and signal.sigwait(SIGNALS) in STOP_SIGNALS:
-                self._stop()
-            self._reap()
+        """Run all that is missing, and merge; return the exit code. Raises OSError, PartsError."""
+        if self.spec.is_array:
+            self._read_ends()
+        else:
+            self._run_parts()
         if self.is_stopped:
             _say(f"stopped: {self.done} of {len(self.parts)} parts are done")
             return 128 + signal.SIGTERM
@@ -122,6 +90,25 @@ class Coordinator:
             return 1
         self._merge()
         return 0
+
+    def _read_ends(self) -> None:
+        """Take over how the parts have ended, each on a machine of its own."""
+        ends = manifest.read(self.dir)
+        for end in ends.values():
+            self._count(self.parts[end.part], end)
+        missing = len(self.parts) - len(ends)
+        if missing:
+            raise PartsError(f"{missing} of {len(self.parts)} have not ended")
+
+    def _run_parts(self) -> None:
+        """Run all that is missing, as many at once as there are lanes."""
+        waiting = self.prepare()[::-1]
+        while (waiting and not self.is_stopped) or self.running:
+            while waiting and self.free and not self.is_stopped:
+                self._start(waiting.pop())
+            if self.running and signal.sigwait(SIGNALS) in STOP_SIGNALS:
+                self._stop()
+            self._reap()
 
     def _start(self, part: Part) -> None:
         part.cards = self.free.pop(0)
@@ -150,6 +137,9 @@ class Coordinator:
         event.exit_code, event.class_name = end.exit_code, end.class_name
         event.what, event.elapsed = end.cause, end.elapsed
         self._add_event(part, event)
+        self._count(part, end)
+
+    def _count(self, part: Part, end: PartEnd) -> None:
         if end.state == "succeeded":
             self.done += 1
             _say(f"part {part.index} is done: {self.done}/{len(self.parts)}")

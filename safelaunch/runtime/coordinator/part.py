@@ -10,14 +10,16 @@ import time
 
 from safelaunch.runtime import members, processes, run_state
 from safelaunch.runtime.members.member import Member
-from safelaunch.runtime.parts import TEMPLATE
-from safelaunch.runtime.records import PartEnd, RunRecord
+from safelaunch.runtime.parts import TEMPLATE, manifest, preparation
+from safelaunch.runtime.records import RunRecord
 from safelaunch.runtime.start import start_probe
 from safelaunch.runtime.start.placeholders import UNBOUND
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from safelaunch.runtime.records import PartEnd
 
 GRACE_OF_REST = 2.0  # seconds between TERM and KILL of what a killed supervisor has left
 SEED = 1009  # between the ports that are searched for two parts
@@ -33,11 +35,6 @@ def preload() -> None:
         importlib.import_module(name)
 
 
-def output_path(node_dir: str, index: int) -> str:
-    """Return the file that a part of a run writes."""
-    return os.path.join(members.folder(node_dir, f"part-{index}"), "output")
-
-
 class Part(Member):
     """A part, and the values of its words."""
 
@@ -49,9 +46,8 @@ class Part(Member):
         self.values = {k[len(start) :]: v for k, v in self.words.items() if k.startswith(start)}
         self.digest = ""  # of its input
         self.cards = ""
-        folder = members.folder(node_dir, self.name)
-        self.input = os.path.join(folder, "input")
-        self.output = output_path(node_dir, index)
+        self.input = preparation.input_path(node_dir, index)
+        self.output = preparation.output_path(node_dir, index)
         self.log = os.path.join(self.dir, "logs", "attempt-1", "combined.log")
 
     def start_from_template(self) -> None:
@@ -92,13 +88,4 @@ class Part(Member):
         status, failure = self.status(), self.failure()
         if status.state not in run_state.ENDED:
             self._end_rest()
-        end = PartEnd(state=status.state, exit_code=status.exit_code, elapsed=status.elapsed)
-        if status.state == "succeeded":
-            return end
-        if status.state not in ("failed", "stopped"):
-            end.state = "failed"
-        if failure is not None and failure.class_name:
-            end.class_name = failure.class_name
-        what = failure.what if failure is not None else status.reason
-        end.cause = what or f"its supervisor has ended, state {status.state}"
-        return end
+        return manifest.end_of(status, failure)

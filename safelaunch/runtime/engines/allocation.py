@@ -26,6 +26,7 @@ class Allocation:
         *,
         job: str = "",
         environ: Mapping[str, str] = MappingProxyType({}),
+        part: int | None = None,
     ) -> None:
         self.nodes = nodes  # their names, node 0 first
         self.node = node  # number of this one
@@ -33,4 +34,5 @@ class Allocation:
         self.cores = cores  # that the job has on this machine; None: not stated
         self.address = address  # the engine's address of a node, where the name has none
         self.job = job  # what the engine calls its job
+        self.part = part  # of a run in parts the one that this job is
         self.environ = environ  # variables of the engine's, over those of the caller

@@ -14,6 +14,7 @@ import os
 import secrets
 import sys
 import time
+from types import MappingProxyType
 
 # the package is two folders up, and nothing else is on the path
 sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)))
@@ -50,21 +51,26 @@ def main(folder: str) -> int:
     os.umask(0o077)
     name = os.uname().nodename
     try:
-        engine = table.load(_start(folder, 0)[1].name)
+        engine = table.load(read_start(folder, 0)[1].name)
         name = engine.node_name(os.environ)
         allocation = engine.allocation(os.environ)
-        node_dir = _join(folder, allocation)
-        environ = _job_environ(node_dir, allocation.environ, _start(folder, 0)[1])
+        node_dir = join(folder, allocation)
+        environ = job_environ(node_dir, allocation.environ, read_start(folder, 0)[1])
     except (JoinError, OSError, ValueError) as e:
         sys.stderr.write(f"safelaunch: {name} cannot join the run in {folder}: {e}\n")
         return 1
-    program = os.path.join(node_dir, PLACE, "supervise", "supervisor.py")
-    argv = [sys.executable, "-I", "-S", "-B", program, node_dir]
+    argv = supervisor_argv(node_dir)
     os.execve(sys.executable, argv, environ)  # noqa: S606 - no shell
     return 1
 
 
-def _start(folder: str, node: int) -> tuple[RunRecord, EngineStart]:
+def supervisor_argv(node_dir: str) -> list[str]:
+    """Return the words that start the supervisor of a node."""
+    program = os.path.join(node_dir, PLACE, "supervise", "supervisor.py")
+    return [sys.executable, "-I", "-S", "-B", program, node_dir]
+
+
+def read_start(folder: str, node: int) -> tuple[RunRecord, EngineStart]:
     """Return run.json of a node, and how its engine starts it. Raises JoinError."""
     node_dir = os.path.join(folder, f"node-{node}")
     run = RunRecord.read(node_dir)
@@ -76,10 +82,15 @@ def _start(folder: str, node: int) -> tuple[RunRecord, EngineStart]:
     return run, run.engine
 
 
-def _join(folder: str, allocation: Allocation) -> str:
-    """Write what the supervisor of this node needs; return the node's folder."""
+def join(
+    folder: str, allocation: Allocation, more: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """Write what the supervisor of this node needs; return the node's folder.
+
+    `more` are further values for placeholders. Raises JoinError, OSError, ValueError.
+    """
     node_dir = os.path.join(folder, f"node-{allocation.node}")
-    run, engine = _start(folder, allocation.node)
+    run, engine = read_start(folder, allocation.node)
     if len(run.hosts) != len(allocation.nodes):
         raise JoinError(f"the run has {len(run.hosts)} nodes, the job {len(allocation.nodes)}")
     engine.life, engine.is_joined = allocation.life, True
@@ -88,7 +99,7 @@ def _join(folder: str, allocation: Allocation) -> str:
     engine.checkpoint = meeting.checkpoint
     run.hosts, run.hostname = list(allocation.nodes), allocation.nodes[allocation.node]
     run.starter = processes.identity(os.getpid())
-    values = _values(meeting, run, allocation)
+    values = {**_values(meeting, run, allocation), **more}
     try:
         values.update(earlier_runs.outputs(run, os.path.dirname(folder), engine.placeholders))
     except PreconditionFailed as e:
@@ -171,7 +182,7 @@ def _values(meeting: EngineMeeting, run: RunRecord, allocation: Allocation) -> d
     }
 
 
-def _job_environ(node_dir: str, own: Mapping[str, str], engine: EngineStart) -> dict[str, str]:
+def job_environ(node_dir: str, own: Mapping[str, str], engine: EngineStart) -> dict[str, str]:
     """Return the environment of the supervisor: the caller's, and over it what the engine sets.
 
     In a container it is that of the image, and over it what the job takes of the caller's.

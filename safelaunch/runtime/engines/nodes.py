@@ -46,42 +46,42 @@ def watch(folders: Sequence[str]) -> None:
     """Ask the engines about several runs at once; `nodes` then uses their answers."""
     engines: dict[str, dict[str, EngineJob]] = {}
     for folder in folders:
-        job = _job(folder)
+        job = find_job(folder)
         if job is not None and job.job and not job.is_over:
             engines.setdefault(job.name, {})[folder] = job
     for name, runs in engines.items():
-        table.load(name).look(runs, _home(folders[0]))
+        table.load(name).look(runs, home_of(folders[0]))
 
 
 def nodes(folder: str) -> list[EngineNode]:
     """Return the nodes of a run as they are now."""
-    job, own = _job(folder), _records(folder)
+    job, own = find_job(folder), _records(folder)
     if job is None:
-        return [EngineNode(n, "", _status(folder, n, s), None) for n, s in own.items()]
+        return [EngineNode(n, "", status_of(folder, n, s), None) for n, s in own.items()]
     states = [status.state if status is not None else "" for status in own.values()]
-    hosts = _hosts(folder)
+    hosts = hosts_of(folder)
     if job.is_over or all(state in ("succeeded", "failed") for state in states):
         return [
-            EngineNode(n, hosts.get(n, ""), _status(folder, n, status), None)
+            EngineNode(n, hosts.get(n, ""), status_of(folder, n, status), None)
             for n, status in own.items()
         ]
     if not job.job:
-        return _unclear(folder, job, own)
+        return unclear(folder, job, own)
     engine = table.load(job.name)
-    answer = engine.look({folder: job}, _home(folder))[folder]
+    answer = engine.look({folder: job}, home_of(folder))[folder]
     now = time.time()
     result = []
     for number, status in own.items():
-        word = engine.meaning(answer, status, _life(folder, number), now)
-        shown = _shown(_status(folder, number, status), status, word)
-        failure = _failure(word, hosts.get(number, "")) if shown.state == "failed" else None
-        result.append(EngineNode(number, hosts.get(number, ""), shown, failure))
+        word = engine.meaning(answer, status, life_of(folder, number), now)
+        present = shown(status_of(folder, number, status), status, word)
+        failure = failure_of(word, hosts.get(number, "")) if present.state == "failed" else None
+        result.append(EngineNode(number, hosts.get(number, ""), present, failure))
     if engine.is_settled(answer, now):
         _record(folder, job, result)
     return result
 
 
-def _job(folder: str) -> EngineJob | None:
+def find_job(folder: str) -> EngineJob | None:
     """Return the job of a run, which is looked up where its start was interrupted.
 
     None also where its engine is one that this version does not know.
@@ -98,11 +98,11 @@ def _job(folder: str) -> EngineJob | None:
     return job
 
 
-def _unclear(folder: str, job: EngineJob, own: Mapping[int, Status | None]) -> list[EngineNode]:
+def unclear(folder: str, job: EngineJob, own: Mapping[int, Status | None]) -> list[EngineNode]:
     """Return the nodes of a run whose engine has not said whether it has the job."""
     result = []
     for number, recorded in own.items():
-        status = _status(folder, number, recorded)
+        status = status_of(folder, number, recorded)
         if recorded is None and time.time() - job.submitted_at < SETTLING:
             status.reason = f"{job.name} has not said yet whether it has the job"
         elif recorded is None:
@@ -115,7 +115,8 @@ def _unclear(folder: str, job: EngineJob, own: Mapping[int, Status | None]) -> l
     return result
 
 
-def _home(folder: str) -> str:
+def home_of(folder: str) -> str:
+    """Return safelaunch's folder, of the folder of a run."""
     return os.path.dirname(os.path.dirname(folder))
 
 
@@ -129,20 +130,20 @@ def _records(folder: str) -> dict[int, Status | None]:
     return {n: Status.read(os.path.join(folder, f"node-{n}")) for n in numbers}
 
 
-def _hosts(folder: str) -> Mapping[int, str]:
+def hosts_of(folder: str) -> Mapping[int, str]:
     """Return {number: machine}, as the engine names it; before a start there is none."""
     run = RunRecord.read(os.path.join(folder, "node-0")) or RunRecord()
     is_joined = run.engine is not None and run.engine.is_joined
     return dict(enumerate(run.hosts)) if is_joined else {}
 
 
-def _life(folder: str, number: int) -> int | None:
+def life_of(folder: str, number: int) -> int | None:
     """Return how often the job had been queued again when a node last joined the run."""
     run = RunRecord.read(os.path.join(folder, f"node-{number}")) or RunRecord()
     return run.engine.life if run.engine is not None and run.engine.is_joined else None
 
 
-def _status(folder: str, number: int, own: Status | None) -> Status:
+def status_of(folder: str, number: int, own: Status | None) -> Status:
     """Return the recorded status of a node, or that of one without a record."""
     if own is not None:
         return own.copy()
@@ -151,7 +152,7 @@ def _status(folder: str, number: int, own: Status | None) -> Status:
     return Status(version=1, id=name, name=run.name, state="pending", created_at=created)
 
 
-def _shown(status: Status, own: Status | None, word: Meaning) -> Status:
+def shown(status: Status, own: Status | None, word: Meaning) -> Status:
     """Return a status with what the engine's word makes of it."""
     if own is not None and word.state == own.state and not word.reason:
         return status
@@ -163,7 +164,7 @@ def _shown(status: Status, own: Status | None, word: Meaning) -> Status:
     return status
 
 
-def _failure(word: Meaning, host: str) -> Failure | None:
+def failure_of(word: Meaning, host: str) -> Failure | None:
     """Return the failure that the engine tells of; None where the supervisor has its own."""
     if not word.remedy and not word.reason:
         return None
@@ -210,7 +211,7 @@ def stop(folder: str, grace: float) -> bool:
     """
     if all(node.status.state in run_state.ENDED for node in nodes(folder)):
         return True
-    job, numbers = _job(folder), list(_records(folder))
+    job, numbers = find_job(folder), list(_records(folder))
     _request_stop(folder, numbers, grace)
     if job is None:
         return False
@@ -256,7 +257,7 @@ def _write_stop(folder: str, job: EngineJob, numbers: list[int], note: str) -> N
         node_dir = os.path.join(folder, f"node-{number}")
         own = Status.read(node_dir)
         if own is None or own.state not in run_state.ENDED:
-            status = _status(folder, number, own)
+            status = status_of(folder, number, own)
             has_begun = own is not None and own.started_at is not None
             status.state, status.stopped_by, status.ended_at = "stopped", "SIGTERM", time.time()
             status.stop_origin = f"`safelaunch stop` ({run_state.caller()})"

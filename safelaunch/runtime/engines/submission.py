@@ -13,7 +13,14 @@ import time
 from safelaunch.runtime import json_files, processes
 from safelaunch.runtime.engines import table
 from safelaunch.runtime.engines.errors import SubmitError, UnclearSubmitError
-from safelaunch.runtime.records import EngineJob, JobEnvironment, Record, RunRecord
+from safelaunch.runtime.parts import PartsError, preparation
+from safelaunch.runtime.records import (
+    EngineJob,
+    FanOutSpec,
+    JobEnvironment,
+    Record,
+    RunRecord,
+)
 from safelaunch.runtime.start import live_runs, run_dir
 from safelaunch.runtime.start.starter import StartFailed, start_recorder, without_own
 
@@ -73,6 +80,7 @@ def submit(
                     files.append((name, bodies[position : position + size]))
                     position += size
                 _write_node(record, files, variables, home, created)
+        request = _of_missing_parts(engine, request, folder)
         path, text = request["script"]
         with open(path, "wb") as file:
             file.write(text.encode())
@@ -87,6 +95,21 @@ def submit(
         raise
     start_recorder(folder, run, environ, request["python"])
     return SubmitAnswer(run_dir=folder, run=run, job=job)
+
+
+def _of_missing_parts(engine: Engine, request: Mapping[str, Any], folder: str) -> Mapping[str, Any]:
+    """Return a request that submits the parts which have to run, of a run that has some.
+
+    Their folders and pieces are made, and what an earlier run has done is taken over. Raises
+    OSError, StartFailed.
+    """
+    spec = FanOutSpec.read(folder)
+    if spec is None or not spec.is_array:
+        return request
+    try:
+        return engine.with_tasks(request, preparation.prepare_array(folder, spec))
+    except PartsError as e:
+        raise StartFailed(f"the parts: {e}") from e
 
 
 def _earlier_submission(folder: str, environ: Mapping[str, str]) -> SubmitAnswer:

@@ -6,7 +6,7 @@ import importlib
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any, Protocol
 
     from safelaunch.runtime.engines.allocation import Allocation
@@ -63,6 +63,9 @@ if TYPE_CHECKING:
         def look(self, jobs: Mapping[str, EngineJob], home: str, /) -> Mapping[str, Any]:
             """Return {folder of a run: Answer} for jobs, by as few questions as can be."""
 
+        def task(self, answer: Any, index: int, /) -> Any:
+            """Return the Answer about one task of an array, of that about the whole."""
+
         def meaning(
             self, answer: Any, status: Status | None, life: int | None, now: float, /
         ) -> Meaning:
@@ -76,6 +79,14 @@ if TYPE_CHECKING:
 
         def is_begun(self, job: EngineJob, folder: str, /) -> bool:
             """Whether supervisors may run: a request to stop reaches them, and they need time."""
+
+        def cancel_waiting(self, job: EngineJob, /) -> None:
+            """Cancel the tasks of an array that have not begun."""
+
+        def with_tasks(
+            self, request: Mapping[str, Any], numbers: Sequence[int], /
+        ) -> Mapping[str, Any]:
+            """Return a request of which only some tasks of its array are submitted."""
 
         def end(self, job: EngineJob, folder: str, /) -> tuple[bool, str]:
             """End a job: whether nothing of it is left, and what the user should know of it."""

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     from safelaunch.model import LateValue, Plan
 
+# what each node of an engine fills in
+OF_NODE = (Slot.MASTER_ADDR, Slot.PORT, Slot.INTERFACE, Slot.THREADS)
+
 
 def of_waiting(plan: Plan, run_id: str, *, waits: bool) -> dict[Slot, str]:
     """Return what stands for the values of a plan on named machines that its supervisors fill in.

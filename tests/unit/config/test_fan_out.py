@@ -8,6 +8,8 @@ import pytest
 from support.project import Project
 
 from safelaunch.config.resolve import Flags
+from safelaunch.engines.slurm.directives import directives
+from safelaunch.engines.submission import PLACEHOLDERS
 from safelaunch.errors import ConfigError
 from safelaunch.plan.serialize import freeze, thaw
 from safelaunch.runtime.parts import expand
@@ -106,14 +108,12 @@ def _on(*hosts: str, engine: str | None = None) -> Flags:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (Flags(engine="slurm"), "`shards` and --on slurm"),
         (Flags(engine="ray", hosts_file="hosts.yaml"), "`shards` and --on ray"),
-        (_on("slurm"), "`shards` and --on slurm"),
         (_on("ray"), "`shards` and --on ray"),
         (_on("boxed"), "`shards` and a container"),
     ],
 )
-def test_parts_are_refused_elsewhere_than_on_one_machine(
+def test_parts_are_refused_in_containers_on_ray_and_on_several_machines(
     project: Project, flags: Flags, message: str
 ) -> None:
     project.write(HOSTS, "hosts.yaml")
@@ -190,6 +190,16 @@ def test_cards_that_a_part_cannot_have_are_refused(
     project: Project, head: str, text: str, message: str
 ) -> None:
     assert message in project.refused(head + "shards: 8\n" + text).message
+
+
+@pytest.mark.parametrize("flags", [Flags(engine="slurm"), _on("slurm")])
+def test_parts_on_slurm_are_tasks_of_an_array_with_the_gpus_of_each(
+    project: Project, flags: Flags
+) -> None:
+    project.write(HOSTS, "hosts.yaml")
+    plan = project.plan(HEAD + "shards: 20\nat_once: 4\ngpus: 2\n", flags)
+    words = [directive.words for directive in directives(plan, PLACEHOLDERS)]
+    assert {("--array=0-19%4",), ("--gpus-per-node=2",)} <= set(words)
 
 
 def test_parts_run_outside_of_the_container_of_a_host_where_the_job_says_so(

@@ -36,8 +36,10 @@ def of_step(environ: Mapping[str, str]) -> Allocation:
         _count(environ, "SLURM_RESTART_COUNT") or 0,
         _count(environ, "SLURM_CPUS_PER_TASK"),
         _address,
-        job=environ.get("SLURM_JOB_ID", ""),
+        # of a task of an array the name of the whole
+        job=environ.get("SLURM_ARRAY_JOB_ID") or environ.get("SLURM_JOB_ID", ""),
         environ=environ,
+        part=_count(environ, "SLURM_ARRAY_TASK_ID"),
     )
 
 

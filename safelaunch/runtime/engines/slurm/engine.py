@@ -7,11 +7,10 @@ import shutil
 import time
 
 from safelaunch.runtime import commands
-from safelaunch.runtime.engines.errors import MissingProgram
+from safelaunch.runtime.engines.errors import MissingProgram, SubmitError
 from safelaunch.runtime.engines.slurm import allocation as step
-from safelaunch.runtime.engines.slurm import batch_log, dependencies, jobs, query
+from safelaunch.runtime.engines.slurm import arrays, batch_log, dependencies, jobs, query
 from safelaunch.runtime.engines.slurm import meaning as slurm
-from safelaunch.runtime.engines.slurm import shell as srun
 from safelaunch.runtime.engines.slurm import submit as sbatch
 from safelaunch.runtime.engines.slurm import trial as sbatch_trial
 
@@ -40,6 +39,9 @@ def check(request: Mapping[str, Any], environ: Mapping[str, str]) -> None:
     program = request["submit"][0]
     if shutil.which(program, path=environ.get("PATH")) is None:
         raise MissingProgram(f"no `{program}` on PATH")
+    problem = arrays.problem(request["script"][1], request.get("prefix") or (), environ)
+    if problem:
+        raise SubmitError(problem)
 
 
 def names(
@@ -101,9 +103,29 @@ def look(runs: Mapping[str, EngineJob], home: str) -> Mapping[str, SlurmJob | No
     result: dict[str, SlurmJob | None] = {}
     for folder, job in runs.items():
         answer = result[folder] = answers[tuple(job.prefix), job.key]
-        if answer is not None and answer.state == jobs.FAILED and batch_log.tells_of_memory(folder):
-            answer.derived_signal = slurm.OOM_SIGNAL
+        for task in answer.tasks if answer is not None else ():
+            _add_memory(task, arrays.task_folder(folder, task.id))
+        _add_memory(answer, folder)
     return result
+
+
+def _add_memory(job: SlurmJob | None, folder: str) -> None:
+    """Add that a step was killed for memory, where only the log of the script tells of it."""
+    if job is not None and job.state == jobs.FAILED and batch_log.tells_of_memory(folder):
+        job.derived_signal = slurm.OOM_SIGNAL
+
+
+def task(answer: SlurmJob | None, index: int) -> SlurmJob | None:
+    """Return a task of an array; where nothing is known of the whole, that."""
+    if answer is None or not answer.state:
+        return answer
+    return jobs.find(answer.tasks, f"{answer.number}_{index}")
+
+
+def with_tasks(request: Mapping[str, Any], numbers: Sequence[int]) -> Mapping[str, Any]:
+    """Return a request whose script has only some tasks of its array."""
+    path, text = request["script"]
+    return {**request, "script": [path, arrays.with_tasks(text, numbers)]}
 
 
 def _run(prefix: Sequence[str]) -> Callable[[Sequence[str]], commands.CommandResult]:
@@ -132,6 +154,12 @@ def is_begun(job: EngineJob, _folder: str) -> bool:
     return _state(job) not in ("PENDING", "")
 
 
+def cancel_waiting(job: EngineJob) -> None:
+    """Cancel the tasks of an array that have not begun."""
+    words = ["scancel", *_cluster(job), "--state=PENDING", job.job]
+    commands.run([*job.prefix, *words], limit=LIMIT)
+
+
 def end(job: EngineJob, _folder: str) -> tuple[bool, str]:
     """Cancel a job, and wait until it is gone."""
     commands.run([*job.prefix, "scancel", *_cluster(job), job.job], limit=LIMIT)
@@ -146,17 +174,23 @@ def _cluster(job: EngineJob) -> list[str]:
 
 
 def _state(job: EngineJob) -> str:
-    """Return the state of a job in the queue, "" of one that is not there, `unknown` if silent."""
+    """Return the state of a job in the queue, "" of one that is not there, `unknown` if silent.
+
+    Of an array that of a task which no longer waits, if there is one.
+    """
     words = ["squeue", *_cluster(job), "--noheader", "--format=%T", f"--jobs={job.job}"]
     answer = commands.run([*job.prefix, *words], limit=LIMIT)
     if answer.code == 0 or "invalid job id" in answer.err.lower():
-        return answer.out.strip().split("\n")[0]
+        states = answer.out.split()
+        return next((state for state in states if state != jobs.PENDING), "".join(states[:1]))
     return "unknown"
 
 
 def shell(job: EngineJob, host: str) -> tuple[str, ...]:
     """Return the words that open a shell on a node."""
-    return srun.command(job, host)
+    cluster = _cluster(job)
+    words = ["--overlap", f"--nodelist={host}", "--nodes=1", "--ntasks=1", "--pty", "bash"]
+    return (*job.prefix, "srun", *cluster, f"--jobid={job.job}", *words)
 
 
 def allocation(environ: Mapping[str, str]) -> Allocation:

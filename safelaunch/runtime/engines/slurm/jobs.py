@@ -138,6 +138,7 @@ class SlurmJob(Record):
     cancelled_by: str = ""  # number of the user that cancelled it
     source: str = ""  # squeue, sacct or scontrol
     problem: str = ""  # why nothing is known, in the engine's words
+    tasks: Sequence[SlurmJob] = ()  # of an array: those that are listed
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -227,6 +228,26 @@ def is_job_id(text: str) -> bool:
     """Whether a text is the id of one job: `7`, `7_3` or `21+0`."""
     parts = text.replace("+", "_").split("_")
     return len(parts) in (1, 2) and all(map(_is_number, parts))
+
+
+def gather(jobs: Sequence[SlurmJob], key: str) -> SlurmJob | None:
+    """Return the job that a key names, of an array with its tasks; else None."""
+    name, cluster = split_key(key)
+    same = [job for job in jobs if not (cluster and job.cluster and job.cluster != cluster)]
+    tasks = [job for job in same if job.array == name]
+    return _array(name, cluster, tasks) if tasks else find(jobs, key)
+
+
+def _array(name: str, cluster: str, tasks: Sequence[SlurmJob]) -> SlurmJob:
+    """Return what an array is: at work while a task is, then waiting, and ended once all are."""
+    states = [task.state for task in tasks]
+    others = [state for state in states if state not in (*ENDS, PENDING)]
+    state = others[0] if others else PENDING if PENDING in states else FAILED
+    if set(states) == {COMPLETED}:
+        state = COMPLETED
+    return SlurmJob(
+        id=name, number=name, cluster=cluster, state=state, source=tasks[0].source, tasks=tasks
+    )
 
 
 def find(jobs: Sequence[SlurmJob], key: str) -> SlurmJob | None:

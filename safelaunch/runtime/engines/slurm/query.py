@@ -145,15 +145,17 @@ class _Cluster:
         answers: dict[str, SlurmJob | None] = {}
         open_keys = []
         for key in self._keys:
-            job = jobs.find(listed, key)
+            job = jobs.gather(listed, key)
             if job is not None:
                 answers[key] = job
-            if job is None or job.state in jobs.ENDS:
+            # of an array squeue may have forgotten tasks that have ended
+            has_begun = job is not None and job.tasks and job.state != jobs.PENDING
+            if job is None or job.state in jobs.ENDS or has_begun:
                 open_keys.append(key)
         accounted, silence = self._sacct(open_keys) if open_keys else ([], "")
         shown = 0  # calls of scontrol
         for key in open_keys:
-            job, record = answers.get(key), jobs.find(accounted, key)
+            job, record = answers.get(key), jobs.gather(accounted, key)
             if job is not None:
                 answers[key] = _with_steps(job, record)
             elif problem:
@@ -197,7 +199,7 @@ class _Cluster:
             "scontrol", *self._option, "--details", "--oneliner", "show", "job",
             jobs.split_key(key)[0],
         ])  # fmt: skip
-        job = jobs.find(jobs.parse_scontrol(result.out), key)
+        job = jobs.gather(jobs.parse_scontrol(result.out), key)
         if job is None and _NO_JOB not in f"{result.out}\n{result.err}".lower():
             job = _unknown(key, _words("scontrol", result))
         elif job is None and record is not None:
@@ -219,6 +221,12 @@ def _settled(record: SlurmJob | None) -> SlurmJob | None:
 
 def _with_steps(job: SlurmJob, record: SlurmJob | None) -> SlurmJob:
     """Return a job that squeue lists as ended, with what only accounting has of the same life."""
+    if record is not None and job.tasks:
+        listed = {task.id for task in job.tasks}
+        ended = [t for t in record.tasks if t.state in jobs.ENDS and t.id not in listed]
+        with_steps = [_with_steps(task, jobs.find(record.tasks, task.id)) for task in job.tasks]
+        job.tasks = [*with_steps, *ended]
+        return job
     if record is None or record.state != job.state:
         return job  # accounting comes later
     job.steps, job.cancelled_by = record.steps, record.cancelled_by

@@ -61,7 +61,7 @@ def job_of_comment(
     for line in answer.out.splitlines():
         job, _, text = line.partition("|")
         if text.strip() == comment:
-            return job.strip(), ""
+            return job.strip().partition("_")[0], ""  # of an array the whole
     return "", ""
 
 

@@ -7,6 +7,7 @@ import re
 import tempfile
 
 from safelaunch.runtime import commands
+from safelaunch.runtime.engines.slurm import arrays
 from safelaunch.runtime.engines.slurm.submit import LIMIT, partitions
 
 TYPE_CHECKING = False
@@ -41,6 +42,9 @@ def ask(
         command = commands.RunningCommand(submit, environ, file.fileno())
         test = command.result(QUICK_LIMIT if is_quick else LIMIT)
     is_refused = test.code not in (0, commands.NOT_RUN)
+    problem = arrays.problem(script, prefix, environ) if is_refused else ""
+    if problem:
+        test = commands.CommandResult(test.code, "", problem)
     return {
         "test": test.to_json(),
         "partitions": partitions(prefix, environ, with_limits=True) if is_refused else [],

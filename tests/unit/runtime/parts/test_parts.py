@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
+import pathlib
 from typing import TYPE_CHECKING
 
 import pytest
 
-from safelaunch.runtime.parts import FORMATS, PartsError, expand, manifest, pieces
+from safelaunch.runtime.parts import (
+    FORMATS,
+    PartsError,
+    expand,
+    manifest,
+    pieces,
+    preparation,
+)
 from safelaunch.runtime.records import FanOutSpec, PartEnd
 
 if TYPE_CHECKING:
@@ -161,3 +170,45 @@ def test_an_output_that_is_no_list_is_refused(tmp_path: Path) -> None:
     (tmp_path / "0").write_text("{}")
     with pytest.raises(PartsError, match="is no JSON list"):
         pieces.join([str(tmp_path / "0")], "json", str(tmp_path / "all.json"))
+
+
+def _record(folder: str, part: int) -> int:
+    return manifest.add_in_order(folder, PartEnd(part=part, state="succeeded"))
+
+
+def test_of_parts_that_end_at_once_in_many_processes_exactly_one_is_the_last(
+    tmp_path: Path,
+) -> None:
+    manifest.make_folder(str(tmp_path))
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(4) as pool:
+        rows = [(str(tmp_path), part) for part in [*range(40), *range(40)]]
+        numbers = pool.starmap(_record, rows, chunksize=1)
+    assert numbers[:40] == numbers[40:]  # the second time it is the same end
+    assert sorted(numbers[:40]) == list(range(40))
+    ends = manifest.read(str(tmp_path))
+    assert [numbers.index(at) for at in range(40)] == list(ends)
+    assert manifest.count_done(manifest.read_lines(str(tmp_path))) == 40
+    assert sorted(path.name for path in (tmp_path / manifest.FOLDER).iterdir()) == sorted(
+        map(str, range(40))
+    )
+
+
+def test_a_rerun_in_which_all_parts_are_done_runs_the_last_one_for_the_merge(
+    tmp_path: Path,
+) -> None:
+    earlier, again = tmp_path / "earlier" / "node-0", tmp_path / "again" / "node-0"
+    spec = FanOutSpec(count=3, is_array=True)
+    assert preparation.prepare_array(str(earlier), spec) == [0, 1, 2]
+    for part in (2, 0):
+        words = {"shard.index": str(part), "shard.count": "3"}
+        end = PartEnd(part=part, state="succeeded", words=words)
+        manifest.add_in_order(str(earlier), end)
+        pathlib.Path(preparation.output_path(str(earlier), part)).write_text(f"of {part}")
+    spec.earlier = str(earlier)
+    assert preparation.prepare_array(str(again), spec) == [1]
+    assert pathlib.Path(preparation.output_path(str(again), 2)).read_text() == "of 2"
+    words = {"shard.index": "1", "shard.count": "3"}
+    manifest.add_in_order(str(again), PartEnd(part=1, state="succeeded", words=words))
+    spec.earlier = str(again)
+    assert preparation.prepare_array(str(tmp_path / "third" / "node-0"), spec) == [2]
