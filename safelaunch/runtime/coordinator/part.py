@@ -69,7 +69,7 @@ class Part(Member):
     def _supervise(self) -> None:
         from safelaunch.runtime.supervise import supervisor  # noqa: PLC0415 - see preload
 
-        code = supervisor.main(self.dir, os.umask(0o077))
+        code = supervisor.main(self.dir, os.umask(0o077), is_forked=True)
         sys.stderr.flush()
         os._exit(code)
 

@@ -32,9 +32,10 @@ LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 class Journal:
     """The files of one node's run, as far as its supervisor writes them."""
 
-    def __init__(self, node_dir: str, run: RunRecord) -> None:
+    def __init__(self, node_dir: str, run: RunRecord, *, is_forked: bool = False) -> None:
         self.dir = node_dir
         self.run = run
+        self.is_forked = is_forked  # whether the supervisor is a fork of one process with many
         self.logs = ""
         self.lock = -1  # descriptor of the supervisor's lock, which the copier of the logs inherits
         self.pane = pane.Pane(pane.own_terminal())

@@ -24,7 +24,15 @@ _CHANCE = int.from_bytes(os.urandom(4), "big")
 class NodeRun:
     """One node of a run, from its start to its end."""
 
-    def __init__(self, node_dir: str, run: RunRecord, umask: int, *, subreaper: bool) -> None:
+    def __init__(
+        self,
+        node_dir: str,
+        run: RunRecord,
+        umask: int,
+        *,
+        subreaper: bool,
+        is_forked: bool = False,
+    ) -> None:
         self.dir = node_dir
         self.run = run
         self.umask = umask  # the caller's
@@ -32,7 +40,7 @@ class NodeRun:
         self.control = Control(node_dir, run.engine, run.preemption)
         self.engine = run.engine or EngineStart()
         earlier = Status.read(node_dir) if self.engine.life else None
-        self.journal = Journal(node_dir, run)
+        self.journal = Journal(node_dir, run, is_forked=is_forked)
         if not subreaper:
             note = "detached processes are recognised by their mark only"
             self.journal.event("no-subreaper", note=note)

@@ -399,9 +399,10 @@ def _install_handlers(control: Control, run: RunRecord) -> int:
     return stop_signals.joined(reader, control.source.fd) if control.source.fd >= 0 else reader
 
 
-def main(node_dir: str, umask: int) -> int:
+def main(node_dir: str, umask: int, *, is_forked: bool = False) -> int:
     """Run one node to its end. Exit 0: the end was recorded, whatever it was.
 
+    `is_forked`: as a fork of a process that has read this program for many.
     An engine judges a job by its exit code: under one it says how the run has ended.
     """
     log = os.open(os.path.join(node_dir, "supervisor.log"), journal.LOG_FLAGS, 0o600)
@@ -422,7 +423,8 @@ def main(node_dir: str, umask: int) -> int:
     subreaper = launch.prctl(launch.PR_SET_CHILD_SUBREAPER, 1)
     limits = processes.more_descriptors()
     try:
-        supervisor = Supervisor(NodeRun(node_dir, run, umask, subreaper=subreaper), limits)
+        node = NodeRun(node_dir, run, umask, subreaper=subreaper, is_forked=is_forked)
+        supervisor = Supervisor(node, limits)
         wakeup = _install_handlers(supervisor.control, run)
         supervisor.start()
     except OSError as e:

@@ -7,6 +7,7 @@ goes on, and the next copier finds what was printed meanwhile.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 
@@ -68,20 +69,15 @@ class LogPipes:
     def start(self) -> None:
         """Start a copier; where that fails, `tick` tries again."""
         descriptors = (self.reader, self.control, self.count)
-        argv = [sys.executable, *map(os.fsdecode, processes.SUPERVISOR), PROGRAM]
-        argv += [self.journal.dir, str(self.attempt), *map(str, descriptors)]
-        null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1)]
+        words = [self.journal.dir, str(self.attempt), *map(str, descriptors)]
         self.next_start = time.monotonic() + self.pause
         self.pause = min(2 * self.pause, LONGEST_PAUSE)
-        shared = (*descriptors, self.journal.lock)
-        _set_inheritable(shared, is_inheritable=True)
+        start = _fork if self.journal.is_forked else _spawn
         try:
-            self.pid = os.posix_spawn(sys.executable, argv, os.environ, file_actions=null)
+            self.pid = start(words, (*descriptors, self.journal.lock))
         except OSError as e:
             self.journal.broken("start of the log copier", e)
             return
-        finally:
-            _set_inheritable(shared, is_inheritable=False)
         self.journal.status.log_copier = processes.identity(self.pid)
 
     @property
@@ -169,6 +165,48 @@ class LogPipes:
         self.fifos.clear()
         if not self.dropped.logs:
             json_files.remove(self.count_path)
+
+
+def _spawn(words: list[str], shared: tuple[int, ...]) -> int:
+    """Start a copier that inherits some descriptors; return its pid. Raises OSError."""
+    argv = [sys.executable, *map(os.fsdecode, processes.SUPERVISOR), PROGRAM, *words]
+    null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1)]
+    _set_inheritable(shared, is_inheritable=True)
+    try:
+        return os.posix_spawn(sys.executable, argv, os.environ, file_actions=null)
+    finally:
+        _set_inheritable(shared, is_inheritable=False)
+
+
+def _fork(words: list[str], shared: tuple[int, ...]) -> int:
+    """Start a copier as a fork of this process, which costs less than another Python.
+
+    It keeps no descriptor but those that it shares, as after an exec: it would wait for ever for
+    the end of a pipe to which it can write itself. Raises OSError.
+    """
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        shared_fds = {0, 1, 2, *shared}
+        for name in os.listdir("/proc/self/fd"):
+            if int(name) not in shared_fds:
+                _close(int(name))
+        copier.main(words)
+        os._exit(0)
+    except BaseException as e:  # noqa: BLE001 - nothing of the supervisor may run on in the child
+        os.write(2, f"safelaunch: the log copier has failed: {type(e).__name__}: {e}\n".encode())
+    finally:
+        os._exit(1)
+
+
+def _close(fd: int) -> None:
+    try:
+        os.close(fd)
+    except OSError:
+        pass  # that of the listing
 
 
 def _set_inheritable(descriptors: tuple[int, ...], *, is_inheritable: bool) -> None:

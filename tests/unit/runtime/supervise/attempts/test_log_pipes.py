@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 RUN: dict[str, object] = {"id": "job-20260101-000000-abcd", "name": "job", "rank_logs": True}
 
 
-@pytest.fixture
-def pipes(tmp_path: Path) -> Iterator[LogPipes]:
+@pytest.fixture(params=[False, True], ids=["own program", "fork"])
+def pipes(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[LogPipes]:
     node = tmp_path / "a node whose path has spaces"
     node.mkdir()
-    journal = Journal(str(node), RunRecord.from_json(RUN))
+    is_forked = bool(request.param)
+    journal = Journal(str(node), RunRecord.from_json(RUN), is_forked=is_forked)
     journal.open()
     journal.start_attempt(1)
     log_pipes = LogPipes(journal, 1)
