@@ -97,7 +97,7 @@ def with_parts(
         versions=versions,
         packages=[preflight.package_versions(plan.nodes[0], report.probe)],
     ).unbound(late)
-    return _with_files(request, plan, job_facts, part, late, spec)
+    return _with_files(request, plan, job_facts, part, late, spec=spec)
 
 
 def with_array(
@@ -129,7 +129,7 @@ def with_array(
     part.run.engine.placeholders = {slot.value: text for slot, text in late.items()}
     spec = spec_of(plan.fan_out or FanOut(), request.run.cwd)
     spec.is_array = True
-    return _with_files(request, plan, job_facts, part, late, spec)
+    return _with_files(request, plan, job_facts, part, late, spec=spec)
 
 
 def _with_files(
@@ -138,6 +138,7 @@ def _with_files(
     job_facts: Mapping[Slot, str],
     part: StartRequest,
     late: Mapping[Slot, str],
+    *,
     spec: FanOutSpec,
 ) -> StartRequest:
     """Return the request of a run with the files of its parts, and of what comes after them."""
