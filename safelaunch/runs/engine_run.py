@@ -19,6 +19,7 @@ from safelaunch.runtime.records import NodePlace
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from safelaunch.runs.access import Nodes
     from safelaunch.runs.store import Run
     from safelaunch.runtime.records import Failure, Status, StatusSummary
 
@@ -59,9 +60,9 @@ class EngineRun(LocalRun):
         """Whether nothing more will come: an engine that does not answer has ended nothing."""
         return status.state != "unknown" and super().is_over(status)
 
-    def member(self, name: str, run_id: str | None = None) -> LocalRun:
+    def member(self, name: str, run_id: str | None = None, nodes: Nodes = (0, 0)) -> LocalRun:
         """Return a service or a part of the run; a part is a job of the engine's own."""
-        member = super().member(name, run_id)
+        member = super().member(name, run_id, nodes)
         is_job = current.is_on_engine(member.record.folder)
         return EngineRun(member.record) if is_job else member
 

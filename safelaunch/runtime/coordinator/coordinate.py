@@ -41,14 +41,11 @@ class Coordinator:
         self.dir = node_dir
         self.spec = spec
         self.free = expand.lanes(spec, start_probe.usable_cores())
-        words = expand.part_words(spec)
+        words = self.words = expand.part_words(spec)  # of all parts
         umask = os.umask(0)  # of the caller, as launch.sh has it, also for the merged file
         os.umask(umask)
-        self.words = words  # of all parts
-        # those of this host
-        self.parts = [
-            Part(node_dir, index, words[index], umask) for index in expand.share(spec, self.count)
-        ]
+        own = expand.share(spec, len(words))  # those of this host
+        self.parts = [Part(node_dir, index, words[index], umask) for index in own]
         self.running: list[Part] = []
         self.failed: dict[int, str] = {}  # causes
         self.done = 0
