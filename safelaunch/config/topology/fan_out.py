@@ -72,8 +72,8 @@ def _check_others(values: Mapping[str, Any], job: Job, where: Origin | None, key
 
 
 def _check_place(job: Job, machines: Sequence[Host], where: Origin | None, key: str) -> None:
-    here = "`safelaunch run`, `safelaunch remote` with the hosts that share the parts"
-    hint = f"{here}, or `--on slurm`"
+    hint = "`safelaunch run`, `safelaunch remote` with the hosts that share the parts, "
+    hint += "or `--on slurm`"
     boxes = [job.container or host.container for host in machines]
     if job.engine not in (None, "slurm") or any(box is not None and not box.off for box in boxes):
         what = f"--on {job.engine}" if job.engine else "a container"
