@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING
 
 from safelaunch.config.paths import ASSETS, host_path
-from safelaunch.config.schema.members.words import REPLACED_KEYS
+from safelaunch.config.schema.members.words import REPLACED_KEYS, check_quotes
 from safelaunch.config.schema.sync import AssetsType
 from safelaunch.config.schema.text_checks import shorten
 from safelaunch.config.schema.types import PathText
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 _UNCHECKED = ("assets", "extends", "smoke")
 _REFERENCE = re.compile(r"(?<!\$)\{assets\.([^{}]*)\}")  # `${assets.x}` is OmegaConf's
-_UNQUOTED = re.compile(r"assets\.[^{}]*")
 _WINDOWS = re.compile(r"([A-Za-z]):[\\/]|\\\\")
 _WSL = re.compile(r"/mnt/([a-z])(/.*)?")
 
@@ -140,7 +139,7 @@ def _substitute(node: Node, places: Mapping[str, str], *, is_top: bool = False) 
     text = node.text
     if node.kind == "map":
         if not is_top:
-            _check_quotes(node)
+            check_quotes(node, "assets")
         items = tuple((key, _substitute(value, places)) for key, value in node.items)
     elif node.kind == "list":
         items = tuple(_substitute(item, places) for item in node.items)
@@ -155,17 +154,6 @@ def _substitute(node: Node, places: Mapping[str, str], *, is_top: bool = False) 
                 )
         text = _REFERENCE.sub(lambda match: places[match[1]], text)
     return Node(node.kind, node.origin, text=text, plain=node.plain, items=items, beats=node.beats)
-
-
-def _check_quotes(node: Node) -> None:
-    """Refuse `{assets.base}` without quotes, which is a mapping in YAML."""
-    key, value = node.items[0] if len(node.items) == 1 else (node, node)
-    if value.is_null and not value.text and _UNQUOTED.fullmatch(key.text):
-        raise ConfigError(
-            f"`{{{shorten(key.text)}}}` without quotes is a mapping in YAML",
-            where=node.origin,
-            hint=f'write "{{{shorten(key.text)}}}"',
-        )
 
 
 def _refuse(key: str, node: Node, places: Mapping[str, str]) -> None:

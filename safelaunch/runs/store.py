@@ -438,7 +438,7 @@ def node_of_part(run: Run, part: int) -> int:
 def _parts_without_end(run: Run, node: NodeSummary, ends: Mapping[int, PartEnd]) -> list[int]:
     """Return the parts of a node of which no end will come, or none that can be seen now."""
     spec = FanOutSpec.read(node_dir(run, node.node))
-    if node.state not in ("lost", "failed", "unknown") or spec is None or spec.hosts < 2:  # noqa: PLR2004
+    if node.state not in ("lost", "failed", "unknown") or spec is None or spec.hosts <= 1:
         return []
     return [number for number in spec.share if number not in ends]
 

@@ -22,11 +22,11 @@ def print_fan_out(fan_out: FanOut, hosts: Sequence[str]) -> None:
     rows = expand.part_words(spec_of(fan_out, ""))
     of_cards = "one for each card"
     if fan_out.cards_each > 1:
-        of_cards = f"one for {fan_out.cards_each} cards each"
+        of_cards = f"one for every {fan_out.cards_each} cards"
     default = of_cards if fan_out.cards else "as many at once as cores"
     at_once = default if fan_out.at_once is None else f"{fan_out.at_once} at once"
     if len(hosts) > 1:
-        at_once += f" on each of {', '.join(hosts)}, which take turns"
+        at_once += f" on each of {', '.join(hosts)}, to which they are dealt out in turn"
     over = f", over {fan_out.over} by {fan_out.by}" if fan_out.over else ""
     click.echo(f"# {len(rows)} parts{over}, {at_once}; each runs this line")
     for row in rows[:SHOWN] if fan_out.matrix else ():

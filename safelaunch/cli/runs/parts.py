@@ -26,7 +26,7 @@ def part_rows(shown: store.ShownRun) -> Iterator[tuple[str, str, int]]:
     for node in shown.nodes:
         own = [end for end in shown.parts if end.host == node.host]
         done_there = sum(end.state == "succeeded" for end in own)
-        yield "parts", f"{done_there} on {node.host}", 1
+        yield "parts", f"{done_there} of them on {node.host}", 1
     for end in others[:SHOWN]:
         place = f" on {end.host}" if end.host else ""
         yield "parts", f"{end.part}{place}: {end.state}: {end.cause}", 2

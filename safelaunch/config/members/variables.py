@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from safelaunch.config.schema.members.variables import VarsType
-from safelaunch.config.schema.members.words import VARIABLE, WITHOUT_VARIABLES
+from safelaunch.config.schema.members.words import VARIABLE, WITHOUT_VARIABLES, check_quotes
 from safelaunch.config.schema.text_checks import shorten
 from safelaunch.config.yaml_io.node import Node, leaves, mapping, overlay
 from safelaunch.errors import ConfigError, did_you_mean
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from safelaunch.config.schema.members.variables import Declaration
 
-_UNQUOTED = re.compile(r"vars\.[^{}]*")
 _SETTING = re.compile(r"vars\.([^=]+)=", re.DOTALL)
 # a value there is a word, never a switch
 _WORDS = ("args", "launcher_args", "resume_args", "env")
@@ -162,7 +161,7 @@ def _substituted(
     is_plain: bool,
 ) -> Node:
     if node.kind == "map":
-        _check_quotes(node)
+        check_quotes(node, "vars")
         pairs = (
             (
                 _key(key),
@@ -244,17 +243,6 @@ def _refuse(node: Node) -> None:
                 where=leaf.origin,
                 hint="a program of `command:` gets it as a word of its own",
             )
-
-
-def _check_quotes(node: Node) -> None:
-    """Refuse `{vars.model}` without quotes, which is a mapping in YAML."""
-    key, value = node.items[0] if len(node.items) == 1 else (node, node)
-    if value.is_null and not value.text and _UNQUOTED.fullmatch(key.text):
-        raise ConfigError(
-            f"`{{{shorten(key.text)}}}` without quotes is a mapping in YAML",
-            where=node.origin,
-            hint=f'write "{{{shorten(key.text)}}}"',
-        )
 
 
 def _matches(node: Node) -> Iterator[re.Match[str]]:

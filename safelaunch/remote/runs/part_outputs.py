@@ -27,7 +27,7 @@ _OUTPUTS = "members/part-*/output"  # in the folder of a node
 def merge_of(run: store.Run) -> MergeSpec | None:
     """Return how the outputs of several hosts become one file; None where one host does it."""
     spec = FanOutSpec.read(run.node_dir)
-    return None if spec is None or spec.hosts < 2 else spec.merge  # noqa: PLR2004 - several
+    return None if spec is None or spec.hosts <= 1 else spec.merge
 
 
 def merged_name(run: store.Run, merge: MergeSpec) -> str:

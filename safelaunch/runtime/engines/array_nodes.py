@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from safelaunch.runtime.engines.table import Engine
 
 OPEN = ("running", "pending", "unknown")  # states of what may still be at work
-MERGE = "the outputs of all parts are merged"
+MERGE = "all parts are done, and their outputs are being merged"
 NO_MERGE = (
     "all parts are done, and the job that was to merge their outputs ended before:"
     " `safelaunch rerun` merges them"

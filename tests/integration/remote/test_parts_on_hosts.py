@@ -111,7 +111,7 @@ def test_all_cards_of_all_hosts_work_and_the_outputs_are_merged_on_the_client(
     assert "succeeded, 8/8" in fresh.cli("ps").stdout
     text = fresh.cli("show", run).stdout
     assert "8 of 8 are done" in text
-    assert "4 on gpu2" in text
+    assert "4 of them on gpu2" in text
     fresh.cli("pull", f"{run}:out/*.jsonl", "results")
     assert merged(fresh.project / "results" / "out" / "scores.jsonl") == list(range(ROWS))
     assert "part 5 is done" in fresh.cli("logs", run).stdout
@@ -225,6 +225,6 @@ def test_hosts_with_different_inputs_are_not_merged(fresh: Place, net: Lan) -> N
 def test_a_dry_run_shows_the_hosts_and_connects_to_nobody(place: Place) -> None:
     place.ssh_config("Host gpu*\n  HostName 127.0.0.1\n  Port 9\n")
     text = place.cli("remote", *BOTH, "--dry-run", job(place)).stdout
-    assert "one for each card on each of gpu1, gpu2, which take turns" in text
+    assert "one for each card on each of gpu1, gpu2, to which they are dealt out in turn" in text
     assert "merged on the client, in out/scores.jsonl by jsonl" in text
     assert "by hand" not in text

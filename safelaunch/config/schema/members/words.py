@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from safelaunch.config.schema.text_checks import shorten
 from safelaunch.config.yaml_io.node import leaves
 from safelaunch.errors import ConfigError
 
@@ -38,6 +39,21 @@ def readable(tree: Node) -> Node:
         or not any(VARIABLE.search(leaf.text) for leaf in leaves(value))
     )
     return replace(tree, items=items)
+
+
+def check_quotes(node: Node, block: str) -> None:
+    """Refuse a mapping that is `{vars.model}` without quotes; `block` is `vars`.
+
+    Raises ConfigError.
+    """
+    key, value = node.items[0] if len(node.items) == 1 else (node, node)
+    is_word = re.fullmatch(rf"{block}\.[^{{}}]*", key.text)
+    if is_word and value.is_null and not value.text:
+        raise ConfigError(
+            f"`{{{shorten(key.text)}}}` without quotes is a mapping in YAML",
+            where=node.origin,
+            hint=f'write "{{{shorten(key.text)}}}"',
+        )
 
 
 def late_words(tree: Node, pattern: re.Pattern[str]) -> Iterator[LateWord]:

@@ -130,12 +130,14 @@ def test_all_nodes_hear_how_the_services_of_one_are_for_each_attempt(three: list
         turn(three, lambda number=attempt: _ready(three, number) == ["reward"] * 3)  # type: ignore[misc]
 
 
-def test_a_node_that_connects_again_hears_of_services_that_are_ready(port: int) -> None:
+def test_a_node_that_connects_later_hears_of_services_that_are_ready(port: int) -> None:
     nodes = [make(port, node) for node in range(3)]
     try:
         nodes[2].send_services(1, [ServiceStatus(name="reward", state="ready")])
         turn([nodes[0], nodes[2]], lambda: 2 in nodes[0].services)
+        assert 2 not in nodes[1].services
         turn(nodes, lambda: _ready(nodes, 1) == ["reward"] * 3)
+        assert [status.state for status in nodes[1].services[2].services] == ["ready"]
     finally:
         for node in nodes:
             node.close(lambda: True, is_bad=False)
