@@ -41,8 +41,10 @@ if TYPE_CHECKING:
 
 
 PEER_CLASS = "peer-lost"
-WAY_LIMIT = 30.0  # seconds in which another node has to reach a service that is ready
-WAY_ADVICE = "open its port between the hosts, all above 1023: a firewall there drops or refuses it"
+CONNECT_LIMIT = 30.0  # seconds in which another node has to reach a service that is ready
+CONNECT_ADVICE = (
+    "open its port between the hosts, all above 1023: a firewall there drops or refuses it"
+)
 LOST_ADVICE = "check that host: its power, its network, `journalctl -b -1 -e`, `dmesg`"
 
 
@@ -99,7 +101,7 @@ class Services(Precondition):
                 self._start(service)
             service.look()
         self._send()
-        return "; ".join(self._waits()) or self._await_ways()
+        return "; ".join(self._waits()) or self._await_connections()
 
     def _start(self, service: ServiceProcess) -> None:
         record = RunRecord.read(service.member.dir) or RunRecord()
@@ -164,8 +166,8 @@ class Services(Precondition):
             return own.is_ready
         return any(s.name == name and self._status(s).state == "ready" for s in self.elsewhere)
 
-    def _await_ways(self) -> str:
-        """Return to which service of another node there is no way yet, "" for none.
+    def _await_connections(self) -> str:
+        """Return which service of another node cannot be connected to yet, "" for none.
 
         Its own node has reached it at that address; between two hosts there may be a firewall.
         Raises PreconditionFailed.
@@ -183,10 +185,10 @@ class Services(Precondition):
             except OSError as e:
                 what = f"service {spec.name} is ready on {where}, and {url(spec.address, port)}"
                 what += f" is not reached from {self.host}: {(e.strerror or str(e)).lower()}"
-                if now - self.ready_since < WAY_LIMIT:
+                if now - self.ready_since < CONNECT_LIMIT:
                     return what
                 failure = Failure(version=1, what=what, class_name=CLASS, role="root")
-                failure.advice, failure.service = WAY_ADVICE, spec.name
+                failure.advice, failure.service = CONNECT_ADVICE, spec.name
                 failure.time = time.time()
                 raise PreconditionFailed(failure) from e
             self.reached.add(spec.name)
