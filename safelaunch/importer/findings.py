@@ -56,7 +56,7 @@ class Unresolved(Exception):  # noqa: N818 - a value too: what the script alone 
 
     others: tuple[Unresolved, ...] = ()
     counted: Counted | None = None
-    is_callers = False  # only its caller knows it: a variable of the job may be
+    is_caller_value = False  # only its caller knows it: a variable of the job may be
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Unresolved(Exception):  # noqa: N818 - a value too: what the script alone 
     def as_unmarked(self) -> Unresolved:
         """Return the same for a place where no mark may stand: it has to be asked for."""
         copy = Unresolved(self.reason, self.line, self.name, draws=self.draws)
-        copy.others, copy.is_callers = self.others, self.is_callers
+        copy.others, copy.is_caller_value = self.others, self.is_caller_value
         return copy
 
     def _copy(
@@ -129,7 +129,11 @@ class Unresolved(Exception):  # noqa: N818 - a value too: what the script alone 
             self.reason, self.line, name,
             differs=self.differs, content=content, source=source, draws=draws,
         )  # fmt: skip
-        copy.others, copy.counted, copy.is_callers = self.others, self.counted, self.is_callers
+        copy.others, copy.counted, copy.is_caller_value = (
+            self.others,
+            self.counted,
+            self.is_caller_value,
+        )
         return copy
 
 
@@ -139,7 +143,7 @@ def combined(
     """Return the first of several reasons why a content differs, with the draws of all."""
     draws = frozenset(draw for why in reasons for draw in why.draws)
     result = reasons[0].with_content(content, None, draws)
-    result.is_callers = any(why.is_callers for why in reasons)
+    result.is_caller_value = any(why.is_caller_value for why in reasons)
     if len(reasons) > 1:
         result.counted = None
     return result

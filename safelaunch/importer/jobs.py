@@ -49,7 +49,7 @@ def make_job(
     variables: JobVariables | None = None,
 ) -> ScriptJob:
     """Return the job of a launch. Raises ConfigError where its line cannot be one."""
-    if variables is None or not any(why.is_callers for why in launch.different.values()):
+    if variables is None or not any(why.is_caller_value for why in launch.different.values()):
         return _job(launch, script, environ)
     plain = job_keys.numbered(launch, variables).launch
     job = _job(plain, script, environ)
@@ -103,7 +103,7 @@ def _job(launch: ScriptLaunch, script: str, environ: Mapping[str, str]) -> Scrip
 def unfit_variables(findings: Findings, script: str, environ: Mapping[str, str]) -> set[str]:
     """Return the variables on whose values the jobs of a script depend."""
     own = findings.variables
-    marked = [x for x in findings.launches if any(w.is_callers for w in x.different.values())]
+    marked = [x for x in findings.launches if any(w.is_caller_value for w in x.different.values())]
     if own is None:
         return set()
     return job_keys.unfit(marked, own, lambda item: _job(item, script, environ).keys)

@@ -57,7 +57,7 @@ _SCHEDULER = re.compile(
 def with_source(why: Unresolved, node: SyntaxNode, state: State) -> Unresolved:
     """Return the value of an assignment with the text that makes it, if there is such a text."""
     value, folder = node.child("Value"), state.folder
-    is_whole = not any(map(node.has, ("Append", "Index"))) and not why.is_callers
+    is_whole = not any(map(node.has, ("Append", "Index"))) and not why.is_caller_value
     if value is None or not is_whole or not isinstance(folder, str):
         return why
     if {"noglob", "sh", "shopt"} & state.options or "IFS" in state.variables:

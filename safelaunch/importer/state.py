@@ -242,7 +242,7 @@ class State:
         failure = UnsetName if is_fatal else Unresolved
         reason = f"`{name}` is not set in the script"
         why = failure(reason, self.line, name, differs=name in _JOB_IDS)
-        why.is_callers = name not in _JOB_IDS
+        why.is_caller_value = name not in _JOB_IDS
         raise why
 
     def argument(self, number: int) -> Unresolved | None:
@@ -267,10 +267,10 @@ class State:
 
         Where the caller has set it, bash would take that value: raises Unresolved.
         """
-        is_callers = name in self.caller.environ or name in CHANGING or name in _SET_BY_BASH
-        is_callers = is_callers or name in self.caller.answers
+        is_caller_value = name in self.caller.environ or name in CHANGING or name in _SET_BY_BASH
+        is_caller_value = is_caller_value or name in self.caller.answers
         own = name in self.variables or name in ("PWD", "OLDPWD", "BASH_SOURCE", "UID", *_INITIAL)
-        if own or is_callers or self.unresolved is not None:
+        if own or is_caller_value or self.unresolved is not None:
             return self.content(name)
         self.assumptions.setdefault(name, self.line)
         return None

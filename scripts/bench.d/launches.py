@@ -262,7 +262,7 @@ def _with_texts(
         item for word in launch.words for item in (rest if word == all_mark else [filled(word)])
     ]
     env = {name: None if v is None else filled(v) for name, v in launch.env.items()}
-    different = {at: why for at, why in launch.different.items() if not why.is_callers}
+    different = {at: why for at, why in launch.different.items() if not why.is_caller_value}
     return replace(launch, words=tuple(words), env=env, different=different)
 
 

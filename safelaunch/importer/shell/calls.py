@@ -83,7 +83,7 @@ def _set_arguments(items: Sequence[Item], tree: SyntaxNode, state: State) -> Non
     if own is not None and state.passes_arguments and not state.has_all_arguments:
         # marks at the end are what is missing: the caller's, as before
         missing = own.count - len(state.arguments) + state.shift + (ALL in own.names)
-        is_marked = all(isinstance(i, Unresolved) and i.is_callers for i in items[-missing:])
+        is_marked = all(isinstance(i, Unresolved) and i.is_caller_value for i in items[-missing:])
         items = items[:-missing] if missing > 0 and is_marked else items
     passes_own = state.passes_arguments and len(items) >= len(state.arguments)
     state.shift += len(items) - len(state.arguments)
@@ -101,7 +101,7 @@ def _set_arguments(items: Sequence[Item], tree: SyntaxNode, state: State) -> Non
 def _with_marks(item: Unresolved, state: State) -> str | None:
     """Return an argument with marks for what is a variable of the job; None for another one."""
     own, content = state.job_variables, item.content
-    if own is None or not item.is_callers or not isinstance(content, str):
+    if own is None or not item.is_caller_value or not isinstance(content, str):
         return None
     is_list = ALL in own.names and own.mark(ALL) in content
     return None if is_list or not is_whole(content) else content
@@ -183,7 +183,7 @@ def _evaluated(items: Sequence[Item], state: State) -> str:
     for item in items:
         if isinstance(item, str):
             texts.append(item)
-        elif item.is_callers:  # it is read as text of the shell
+        elif item.is_caller_value:  # it is read as text of the shell
             raise item.as_unmarked()
         elif isinstance(item.content, str) and not _NOT_READ_AGAIN.search(item.content):
             reasons.append(item)

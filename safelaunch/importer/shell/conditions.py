@@ -86,7 +86,9 @@ def of_caller(items: Sequence[str | Unresolved], state: State) -> bool | None:
     """
     own = state.job_variables
     words = [item for item in items if item != "]"]
-    contents = [item.content for item in words if isinstance(item, Unresolved) and item.is_callers]
+    contents = [
+        item.content for item in words if isinstance(item, Unresolved) and item.is_caller_value
+    ]
     text = contents[0] if len(contents) == 1 else None
     if own is None or not isinstance(text, str) or not has_mark(text) or not is_whole(text):
         return None

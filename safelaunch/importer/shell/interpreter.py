@@ -157,7 +157,7 @@ def _with_variables(tree: SyntaxNode, text: str, path: str, caller: ScriptCaller
             questions_so_far += new
             continue
         has_marks = any(
-            why.is_callers for item in other.launches for why in item.different.values()
+            why.is_caller_value for item in other.launches for why in item.different.values()
         )
         is_asking = bool(other.problems) and all(p.name is not None for p in other.problems)
         is_clear = not other.problems and other.stop is None and bool(other.launches)
@@ -295,7 +295,7 @@ class _Interpreter:
         name = next((name for name in state.assumptions if name in tested), None)
         if name is not None:
             why = Unresolved(f"`{name}` is not set in the script{ending}", state.line, name)
-            why.is_callers = True
+            why.is_caller_value = True
             self.findings.problem(why)
             self._ask_for_arguments(tree, state.caller)
             return

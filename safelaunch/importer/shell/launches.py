@@ -176,11 +176,13 @@ def launch(follower: Follower, items: Sequence[Item], line: int, state: State) -
     own = {
         place
         for place, why in different.items()
-        if why.is_callers
+        if why.is_caller_value
         and is_whole(str(why.content if isinstance(place, int) else env.get(place, DIFFERENT)))
     }
     failures += [
-        why.as_unmarked() for place, why in different.items() if why.is_callers and place not in own
+        why.as_unmarked()
+        for place, why in different.items()
+        if why.is_caller_value and place not in own
     ]
     missing = state.redirection.missing
     if missing is not None:

@@ -35,7 +35,7 @@ def unresolved(own: JobVariables, key: str, line: int) -> Unresolved:
     if key == ALL or key[0] == "$":
         what = f"argument {key[1:]} of the script" if key != ALL else "all arguments of the script"
     why = Unresolved(what, line, key, content=own.mark(key))
-    why.is_callers = True
+    why.is_caller_value = True
     return why
 
 
@@ -95,7 +95,9 @@ def may_be(problem: Unresolved) -> bool:
     name = problem.name or ""
     is_argument = re.fullmatch(r"\$[1-9]\d?", name) is not None
     return is_argument or (
-        problem.is_callers and _NAME.fullmatch(name) is not None and not _OF_RUN.fullmatch(name)
+        problem.is_caller_value
+        and _NAME.fullmatch(name) is not None
+        and not _OF_RUN.fullmatch(name)
     )
 
 

@@ -240,7 +240,7 @@ def _expansion(part: SyntaxNode, state: State, *, quoted: bool) -> Iterator[Piec
     try:
         pieces = list(_value(part, state, quoted=quoted))
     except Unresolved as e:
-        is_variable = e.is_callers and e.content is not None and not e.differs
+        is_variable = e.is_caller_value and e.content is not None and not e.differs
         if reasons is None or isinstance(e, UnsetName) or not (e.differs or is_variable):
             raise
         if is_variable:
@@ -529,8 +529,8 @@ def _pathname(field: Sequence[patterns.Character], state: State) -> str:
 def search_path(name: str, word: SyntaxNode, state: State) -> str | None:
     """Return the value of `PATH=/x:$PATH`, the caller's as a mark; None for other assignments."""
     names = {n.text("Param") for n in word.walk() if n.kind == "ParamExp"}
-    is_callers = name not in state.variables
-    if name not in SEARCH_PATHS or name not in names or not is_callers or state.unresolved:
+    is_caller_value = name not in state.variables
+    if name not in SEARCH_PATHS or name not in names or not is_caller_value or state.unresolved:
         return None
     inner = state.fork()
     value = state.caller.environ.get(name, "")

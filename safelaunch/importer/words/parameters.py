@@ -214,7 +214,7 @@ def _conditional(
             own = None if state.has_all_arguments else f"${int(name) - state.shift}"
         reason = f"`{own or name}` is not set, without which the script ends"
         why = UnsetName(reason, state.line, own)
-        why.is_callers = value is None and name not in state.variables
+        why.is_caller_value = value is None and name not in state.variables
         raise why  # it ends also where it is a word of `:`
     if kind == "=":
         if not NAME.fullmatch(name):
